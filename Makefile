@@ -1,0 +1,83 @@
+# Everything that this repository does, by name. `make` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The SDK needs Python >= 3.12: the first one found here is used, whatever `python3` means.
+PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3 $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python; do \
+	"$$p" -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+UV_VERSION := 0.13.9
+VENV := .venv
+BIN := $(VENV)/bin
+DEVCLUSTER := python3 -m devcluster
+PYTEST := $(BIN)/python -m pytest
+
+CONTEXT ?=
+REGISTRY ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: on yours)
+	$(DEVCLUSTER) demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(REGISTRY),--registry $(REGISTRY))
+
+.PHONY: test
+test: lint test-unit test-cluster test-e2e ## all tests
+
+.PHONY: test-unit
+test-unit: $(VENV)/installed ## pure tests: seconds
+	$(PYTEST) tests/unit tests/contract
+
+.PHONY: test-cluster
+test-cluster: $(VENV)/installed cluster ## the control loop against a real API server: minutes
+	$(PYTEST) tests/cluster
+
+.PHONY: test-e2e
+test-e2e: $(VENV)/installed cluster images ## real pods, real NeMo Gym, gVisor
+	$(PYTEST) tests/e2e
+
+.PHONY: lint
+lint: $(VENV)/installed ## style, import layers, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+.PHONY: cluster
+cluster: ## start the local cluster (builds what is missing)
+	$(DEVCLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: ## stop exactly what `make cluster` started
+	$(DEVCLUSTER) down
+
+.PHONY: cluster-status
+cluster-status: ## what runs, and where its logs are
+	$(DEVCLUSTER) status
+
+.PHONY: images
+images: cluster ## build the images and load those that changed
+	$(DEVCLUSTER) images build
+	$(DEVCLUSTER) images load
+
+.PHONY: crds
+crds: $(VENV)/installed ## generate crds/ from the API models
+	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.crds crds/ charts/nhx-gym-operator/files/crds/
+	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.sources docs/api-sources.md
+
+.PHONY: format
+format: $(VENV)/installed ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: $(VENV)/installed ## resolve requirements-dev.lock anew
+	$(BIN)/uv pip compile --generate-hashes --no-header --python-version 3.12 --extra dev pyproject.toml -o requirements-dev.lock
+
+$(VENV)/installed: requirements-dev.lock
+	@[ -n "$(PYTHON)" ] || { echo "No Python >= 3.12 with venv found: install one, or name it with PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+	@touch $@

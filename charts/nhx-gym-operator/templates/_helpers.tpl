@@ -1,0 +1,123 @@
+{{- define "nhx.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "nhx.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "nhx.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "nhx.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "nhx.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "nhx.labels" -}}
+{{ include "nhx.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "nhx.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "nhx.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name must be set when serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "nhx.keySecretName" -}}
+{{- default (printf "%s-key" (include "nhx.fullname" .)) .Values.operatorKey.existingSecret -}}
+{{- end -}}
+
+{{- /* A role's image reference. Takes a dict of `root` and `role`. */ -}}
+{{- define "nhx.image" -}}
+{{- $image := index .root.Values.images .role -}}
+{{- $path := $image.repository -}}
+{{- with (default .root.Values.image.registry $image.registry) -}}
+{{- $path = printf "%s/%s" . $path -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $path $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $path ($image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What the operator may do in the namespaces that it serves. It reads no Secret, it only creates them. It deletes
+pods alone: everything else goes when the job that owns it does. */ -}}
+{{- define "nhx.jobRules" -}}
+- apiGroups: [evals.nhx.io]
+  resources: [agentevaljobs, filesets]
+  verbs: [get, list, watch]
+- apiGroups: [evals.nhx.io]
+  resources: [agentevaljobs/status, filesets/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services, persistentvolumeclaims]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get]
+# Its own, and to read what the kubelet and the scheduler say about a job's pods.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, watch, create]
+{{- end -}}
+
+{{- define "nhx.runtimeClassRules" -}}
+- apiGroups: [node.k8s.io]
+  resources: [runtimeclasses]
+  verbs: [get]
+{{- end -}}
+
+{{- /* The operator's settings file; see controller/settings.py. */ -}}
+{{- define "nhx.settings" -}}
+{{- $images := dict "checkBundled" .Values.images.checkBundled -}}
+{{- range $role := list "tasks" "gymHost" "gymTasks" -}}
+{{- $_ := set $images $role (include "nhx.image" (dict "root" $ "role" $role)) -}}
+{{- end -}}
+{{- $selector := dict "namespace" .Release.Namespace "labels" (include "nhx.selectorLabels" . | fromYaml) -}}
+{{- dict
+    "images" $images
+    "imagePullPolicy" .Values.image.pullPolicy
+    "sandbox" .Values.sandbox
+    "watchNamespaces" .Values.watchNamespaces
+    "pods" .Values.pods
+    "resources" (omit .Values.resources "operator")
+    "evaluatorEgress" .Values.evaluatorEgress
+    "timeouts" .Values.timeouts
+    "operatorPodSelector" $selector
+  | toYaml -}}
+{{- end -}}
+
+{{- /* Fails where a definition exists that is not this release's, with the values to set. Takes `root` and `name`. */ -}}
+{{- define "nhx.refuseForeignDefinition" -}}
+{{- with (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name) -}}
+{{- $owner := .metadata.annotations | default dict -}}
+{{- $release := get $owner "meta.helm.sh/release-name" -}}
+{{- $namespace := get $owner "meta.helm.sh/release-namespace" -}}
+{{- if or (ne $release $.root.Release.Name) (ne $namespace $.root.Release.Namespace) -}}
+{{- $whose := ternary (printf "belongs to release %s in namespace %s" $release $namespace) "was not made by Helm" (ne $release "") -}}
+{{- printf "CustomResourceDefinition %s exists and %s. Set crds.install=false to use it as it is, or crds.takeOver=true and Helm's --take-ownership to make it this release's." .metadata.name $whose | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,60 @@
+"""The cgroup above all pods, in every hierarchy the machine has (one with cgroup v2, a dozen with v1)."""
+
+import contextlib
+from pathlib import Path
+
+from . import processes, report
+from .settings import CGROUP
+
+CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
+
+
+def hierarchies(mounts: str) -> list[tuple[Path, str]]:
+    """Where they are mounted, and the file system's type."""
+    rows = [line.split() for line in mounts.splitlines()]
+    v1 = [(Path(row[1]), row[2]) for row in rows if row[2] == "cgroup"]
+    v2 = [(Path(row[1]), row[2]) for row in rows if row[2] == "cgroup2"]
+    return v1 or v2  # beside v1, an empty v2 hierarchy may be mounted that nobody uses
+
+
+def _folders() -> list[Path]:
+    return [mount / CGROUP for mount, _ in hierarchies(Path("/proc/mounts").read_text())]
+
+
+def ensure() -> None:
+    found = hierarchies(Path("/proc/mounts").read_text())
+    if not found:
+        raise report.DevclusterError("no cgroup file system is mounted below /sys/fs/cgroup: the kubelet needs one")
+    for mount, kind in found:
+        (mount / CGROUP).mkdir(exist_ok=True)
+        if kind == "cgroup2":
+            _delegate(mount)
+            _delegate(mount / CGROUP)
+        elif (mount / "cpuset.cpus").exists():
+            for name in ("cpuset.cpus", "cpuset.mems"):  # a new one is empty, and then nothing can run in it
+                (mount / CGROUP / name).write_text((mount / name).read_text())
+
+
+def _delegate(folder: Path) -> None:
+    offered = (folder / "cgroup.controllers").read_text().split()
+    enabled = (folder / "cgroup.subtree_control").read_text().split()
+    for controller in CONTROLLERS:
+        if controller in offered and controller not in enabled:
+            (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def members() -> list[processes.Identity]:
+    pids = set()
+    for folder in _folders():
+        for listing in folder.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):
+                pids.update(map(int, listing.read_text().split()))
+    return [who for pid in pids if (who := processes.identify(pid))]
+
+
+def remove() -> None:
+    for folder in _folders():
+        nested = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
+        for path in [*nested, folder]:
+            with contextlib.suppress(OSError):  # one that is still busy is used again by the next start
+                path.rmdir()

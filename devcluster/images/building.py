@@ -1,0 +1,103 @@
+"""Build images from images/Containerfile, stage by stage: what did not change is not looked at again."""
+
+from pathlib import Path
+
+from .. import packages, paths, report
+from . import containerfile
+from .base import BASE_IMAGE, ensure_base_image
+from .buildah import Buildah
+
+SOURCE = Path(__file__).resolve().parents[2]
+CONTAINERFILE = SOURCE / "images/Containerfile"
+SERVER_LIST = SOURCE / "operator/nhx_gym_operator/api/bundled_servers.json"
+NAMES = ("nhx-gym-host", "nhx-gym-tasks", "nhx-tasks", "nhx-gym-operator", "demo-model")
+# Seconds on two idle cores, for those stages that take long.
+ESTIMATES = {
+    "runtime": 15,
+    "tools": 15,
+    "gym-packages": 90,
+    "gym-environment": 40,
+    "nhx-environment": 15,
+    "operator-environment": 15,
+    "demo-model-environment": 10,
+    "gym": 15,
+}
+BUILD_DEADLINE_SECONDS = 30 * 60
+
+# A build reaches package registries through what this machine is set up with. Both files cover ones that the base image
+# has, and neither stays in a layer.
+_CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+_APT_CONFIGURATION = "/etc/apt/apt.conf.d/docker-no-languages"
+_APT_OPTIONS = """\
+Acquire::Languages "none";
+// a mirror that is a snapshot outlives the validity of its release file
+Acquire::Check-Valid-Until "false";
+Acquire::Check-Date "false";
+"""
+
+
+def reference(name: str) -> str:
+    return f"registry.local/{name}:dev"
+
+
+def storage() -> Buildah:
+    return Buildah(paths.cache_dir() / "containers", paths.run_dir() / "containers")
+
+
+def build(names: list[str]) -> None:
+    builder = Builder()
+    for name in names:
+        image = builder.build_stage(name)
+        builder.buildah.run("tag", image, reference(name))
+        report.say(f"image {name} is up to date")
+
+
+def update_server_list() -> None:
+    """The list comes from the stage below the images, since the images refuse to be built with an outdated copy."""
+    builder = Builder()
+    container = builder.buildah.run("from", "--pull=never", builder.build_stage("gym-environment"))
+    try:
+        built = Path(builder.buildah.run("mount", container)) / "opt/bundle/bundled-servers.json"
+        SERVER_LIST.write_text(built.read_text())
+    finally:
+        builder.buildah.run("rm", container)
+    report.say(f"wrote {SERVER_LIST.relative_to(SOURCE)}")
+
+
+class Builder:
+    def __init__(self):
+        packages.install_missing()
+        self.buildah = storage()
+        self._work = paths.cache_dir() / "images"
+        self._work.mkdir(parents=True, exist_ok=True)
+        ensure_base_image(self.buildah, self._work)
+        self._base = self.buildah.image_id(BASE_IMAGE) or ""
+        self._stages = containerfile.parse(CONTAINERFILE.read_text())
+        self._present = self.buildah.references()
+
+    def build_stage(self, name: str) -> str:
+        """The stage's image, whose tag is the stage's fingerprint."""
+        image = f"localhost/{name}:{containerfile.fingerprint(self._stages, name, SOURCE, self._base)[:20]}"
+        if image not in self._present:
+            below = {needed: self.build_stage(needed) for needed in containerfile.below(self._stages, name)}
+            with report.step(f"image stage {name}: building, about {ESTIMATES.get(name, 5)} s"):
+                self._build(name, below, image)
+            self._remove_older(image)
+        return image
+
+    def _build(self, name: str, below: dict[str, str], image: str) -> None:
+        own = self._work / f"Containerfile.{name}"
+        own.write_text(self._stages[name].text(below))
+        options = self._work / "apt.conf"
+        options.write_text(_APT_OPTIONS)
+        how = ["--pull=never", "--layers=false", "--isolation", "chroot", "--network", "host"]
+        mounts = ["--volume", f"{options}:{_APT_CONFIGURATION}:ro", "--volume", f"{_CA_BUNDLE}:{_CA_BUNDLE}:ro"]
+        what = ["--file", str(own), "--tag", image, str(SOURCE)]
+        self.buildah.run_long(self._work / f"build-{name}.log", BUILD_DEADLINE_SECONDS, "build", *how, *mounts, *what)
+
+    def _remove_older(self, image: str) -> None:
+        name, _, _ = image.rpartition(":")
+        older = [other for other in self._present if other.rpartition(":")[0] == name]
+        self._present = [other for other in self._present if other not in older] + [image]
+        if older:
+            self.buildah.run("rmi", *older)

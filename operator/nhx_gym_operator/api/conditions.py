@@ -1,0 +1,172 @@
+"""Condition types and reasons of both resources: every word a script may match stands here.
+
+A reason is part of the API: it may be added, and it is never renamed. The text beside each one says
+when it is used; the condition's message carries the particulars.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """Types in `AgentEvalJob.status.conditions`."""
+
+    ACCEPTED = "Accepted"
+    """The spec can be run here; placement is pinned. False: refused, or something it names is missing."""
+    STAGED = "Staged"
+    """The environment lies in the evaluator, verified. Only for jobs with a FileSet environment."""
+    SANDBOX_READY = "SandboxReady"
+    """The gate saw refused what must be refused, and Gym answers. Only for sandboxed jobs."""
+    RUNNING = "Running"
+    """Rollouts are being collected or scored."""
+    COMPLETE = "Complete"
+    """Final: enough rollouts were recorded and scored."""
+    DEGRADED = "Degraded"
+    """The result stands, but lacks something that the message names."""
+    FAILED = "Failed"
+    """Final: no usable result, though what was scored is still shown."""
+
+
+class FileSetConditionType(StrEnum):
+    """Types in `FileSet.status.conditions`."""
+
+    RESOLVED = "Resolved"
+    """Every file the set names can be read from its source."""
+
+
+class AcceptedReason(StrEnum):
+    """Reasons of `Accepted`, and of `Failed` when a job ends before it ran."""
+
+    ACCEPTED = "Accepted"
+    """True: the spec is valid, everything it names exists, placement is decided."""
+    INVALID_SPEC = "InvalidSpec"
+    """The spec contradicts itself in a way that the API server's schema cannot see."""
+    UNKNOWN_BUNDLED_SERVER = "UnknownBundledServer"
+    """No resources server of that name is in the images, and no environment supplies it."""
+    BUNDLED_SERVER_LACKS_DEPENDENCIES = "BundledServerLacksDependencies"
+    """The resources server is in the image, packages that it imports are not."""
+    UNKNOWN_BUNDLED_DATASET = "UnknownBundledDataset"
+    """No row file of that path is in the images."""
+    SANDBOX_UNAVAILABLE = "SandboxUnavailable"
+    """The administrator requires a sandbox that this cluster does not offer."""
+    ENVIRONMENT_NEEDS_SANDBOX = "EnvironmentNeedsSandbox"
+    """Code from a FileSet runs sandboxed or not at all, and this installation does not sandbox."""
+    FILESET_NOT_FOUND = "FileSetNotFound"
+    FILESET_NOT_RESOLVED = "FileSetNotResolved"
+    """The FileSet exists, its source does not (yet) hold what it names."""
+    FILESET_WRONG_PURPOSE = "FileSetWrongPurpose"
+    """A dataset was given as environment, or the reverse."""
+    FILESET_FILE_MISSING = "FileSetFileMissing"
+    """The FileSet has no file at the path that the dataset names."""
+    CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
+    CONFIG_MAP_KEY_MISSING = "ConfigMapKeyMissing"
+    SECRET_NOT_FOUND = "SecretNotFound"
+    """Seen by the kubelet, since the operator may not read Secrets."""
+    SECRET_KEY_MISSING = "SecretKeyMissing"
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    """`results.persistentVolumeClaim.claimName` names no claim in the job's namespace."""
+    INPUTS_TIMEOUT = "InputsTimeout"
+    """What was missing is still missing after the operator's `timeouts.waitForInputsSeconds`."""
+    ACCESS_DENIED = "AccessDenied"
+    """The operator's own role lacks a right it needs; the message names verb and resource."""
+
+
+class PodReason(StrEnum):
+    """Why a job's pods do not exist or do not run. Used by `Staged`, `SandboxReady` and `Running`
+    while the job waits, and by `Failed` once a deadline has passed."""
+
+    PODS_CREATED = "PodsCreated"
+    """The pods were asked for; nothing is wrong so far."""
+    POD_REFUSED = "PodRefused"
+    """Quota or admission refused a pod; its sibling was withdrawn and the job backs off."""
+    UNSCHEDULABLE = "Unschedulable"
+    """The scheduler finds no node; the message is its own."""
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    PULL_SECRET_NOT_FOUND = "PullSecretNotFound"
+    CONTAINER_CONFIG_ERROR = "ContainerConfigError"
+    """The kubelet cannot build a container from its spec for another reason than a missing input."""
+    VOLUME_NOT_READY = "VolumeNotReady"
+    """A volume is not bound or does not mount."""
+    CHILD_NOT_OURS = "ChildNotOurs"
+    """An object with the name of one of the job's children exists and belongs to someone else."""
+    POD_CHANGED = "PodChanged"
+    """Admission changed a host pod in a way that its sandbox does not allow."""
+    POD_START_TIMEOUT = "PodStartTimeout"
+    """Pods were not running within the operator's `timeouts.podStartSeconds`."""
+
+
+class StagedReason(StrEnum):
+    """Reasons of `Staged`."""
+
+    STAGING = "Staging"
+    STAGED = "Staged"
+    STAGING_FAILED = "StagingFailed"
+    """The environment is unreadable or not a valid environment package."""
+
+
+class SandboxReason(StrEnum):
+    """Reasons of `SandboxReady`."""
+
+    GATE_CHECKING = "GateChecking"
+    """The sandbox's network policy is being proven."""
+    GATE_FAILED = "GateFailed"
+    """The gate could not reach a verdict, or the evaluator did not answer it."""
+    SANDBOX_OPEN = "SandboxOpen"
+    """An address that must be out of reach answered: the network policy is not enforced."""
+    HOST_STARTING = "HostStarting"
+    """The launcher runs; Gym's servers are coming up."""
+    HOST_READY = "HostReady"
+    HOST_STARTUP_FAILED = "HostStartupFailed"
+    """Gym reported that it cannot start; the message has the end of its output."""
+    HOST_LOST = "HostLost"
+    """The host pod ended or vanished before the job was done."""
+    STARTUP_TIMEOUT = "StartupTimeout"
+    """Not ready within `target.gym.startupTimeoutSeconds` of the launcher's start."""
+
+
+class RunReason(StrEnum):
+    """Reasons of `Running`, `Complete`, `Degraded` and `Failed`."""
+
+    COLLECTING = "Collecting"
+    SCORING = "Scoring"
+    RUN_ENDED = "RunEnded"
+    """False: the run is over; `Complete` or `Failed` says how."""
+    ALL_ROLLOUTS_RECORDED = "AllRolloutsRecorded"
+    MIN_COVERAGE_REACHED = "MinCoverageReached"
+    """Complete with fewer rollouts than asked for, but at least `spec.minCoverage` of them."""
+    ROLLOUTS_MISSING = "RolloutsMissing"
+    """Degraded: some rollouts failed; coverage says how many have a reward."""
+    AGGREGATES_MISSING = "AggregatesMissing"
+    """Degraded: Gym's own aggregates (`runner.gym.*`) could not be computed."""
+    COVERAGE_TOO_LOW = "CoverageTooLow"
+    """Fewer rollouts have a reward than `spec.minCoverage` asks for."""
+    DATASET_INVALID = "DatasetInvalid"
+    """A row cannot be read; the message names file, line and fix."""
+    MODEL_UNAVAILABLE = "ModelUnavailable"
+    """The model endpoint refused or failed every call."""
+    COLLECTION_TIMEOUT = "CollectionTimeout"
+    """`target.gym.collectionTimeoutSeconds` passed."""
+    EVALUATION_FAILED = "EvaluationFailed"
+    """The evaluator ended with an error of another kind; the message is its own."""
+    EVALUATOR_LOST = "EvaluatorLost"
+    """The evaluator pod vanished or was killed before it wrote an outcome."""
+    RESULTS_LOST = "ResultsLost"
+    """The evaluator is gone, and with it the emptyDir that held the results."""
+
+
+class FileSetReason(StrEnum):
+    """Reasons of a FileSet's `Resolved`."""
+
+    RESOLVED = "Resolved"
+    CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
+    CONFIG_MAP_KEY_MISSING = "ConfigMapKeyMissing"
+    NO_FILES = "NoFiles"
+    """The source exists and holds nothing."""
+
+
+class EventReason(StrEnum):
+    """Reasons of events that are not also a condition's reason."""
+
+    CLEANED_UP = "CleanedUp"
+    """Pods of a finished job were removed."""

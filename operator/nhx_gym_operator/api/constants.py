@@ -1,0 +1,60 @@
+"""Names that tie the objects of one job together: the API group, labels, annotations, phases."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+GROUP = "evals.nhx.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+JOB_KIND = "AgentEvalJob"
+JOB_PLURAL = "agentevaljobs"
+JOB_SHORT_NAME = "aej"
+FILESET_KIND = "FileSet"
+FILESET_PLURAL = "filesets"
+CATEGORY = "evals"
+"""`kubectl get evals` lists everything of this API group."""
+
+FIELD_MANAGER = "nhx-gym-operator"
+"""Owner of every field that the operator applies."""
+
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY = "nhx-gym-operator"
+JOB_UID_LABEL = f"{GROUP}/job-uid"
+"""A UID is always a valid label value; a job's name need not be one."""
+ROLE_LABEL = f"{GROUP}/role"
+ATTEMPT_LABEL = f"{GROUP}/attempt"
+JOB_ANNOTATION = f"{GROUP}/job"
+"""The job's name in full, for people who look at a child."""
+
+POLICY_MODEL = "policy"
+"""The entry of `spec.models` that the agent under evaluation speaks to."""
+
+
+class Role(StrEnum):
+    """Value of `ROLE_LABEL` on a job's pods."""
+
+    EVALUATOR = "evaluator"
+    GYM_HOST = "gym-host"
+    COLOCATED = "colocated"
+
+
+class Phase(StrEnum):
+    """One word for people; computed from conditions and never read back."""
+
+    PENDING = "Pending"
+    STAGING = "Staging"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Isolation(StrEnum):
+    """What stands between environment code and the node."""
+
+    KERNEL = "Kernel"
+    """A kernel of its own, by the configured RuntimeClass."""
+    CONTAINER_ONLY = "ContainerOnly"
+    """The node's kernel; container and network policies are the only fence."""

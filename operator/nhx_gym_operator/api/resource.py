@@ -1,0 +1,126 @@
+"""What both resources share: the model base, references, metadata, conditions, and CEL rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from .origins import kubernetes
+
+Schema = dict[str, Any]
+
+OBJECT_NAME_LENGTH = 253
+CONFIG_KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
+
+Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""RFC 3339 in UTC with seconds, as the API server writes it: `2026-11-29T18:55:00Z`."""
+ObjectName = Annotated[str, Field(min_length=1, max_length=OBJECT_NAME_LENGTH)]
+ConfigKey = Annotated[str, Field(min_length=1, max_length=OBJECT_NAME_LENGTH, pattern=CONFIG_KEY_PATTERN)]
+
+
+def rule(expression: str, message: str, *, field: str | None = None, reason: str | None = None) -> Schema:
+    """One entry of `x-kubernetes-validations`; `field` is relative to the value that holds it."""
+    entry = {"rule": expression, "message": message}
+    if field:
+        entry["fieldPath"] = field
+    if reason:
+        entry["reason"] = reason
+    return entry
+
+
+def validated(*rules: Schema) -> Schema:
+    return {"x-kubernetes-validations": list(rules)}
+
+
+ATOMIC: Schema = {"x-kubernetes-map-type": "atomic"}
+"""A reference is replaced as a whole: half of an old one and half of a new one point nowhere."""
+
+
+def relative_path(what: str) -> Schema:
+    return validated(
+        rule(
+            "!self.startsWith('/') && !self.split('/').exists(s, s == '' || s == '.' || s == '..')",
+            f"{what} must be a relative path without empty, '.' or '..' parts",
+        )
+    )
+
+
+class ApiModel(BaseModel):
+    """Base of everything in the API: snake_case here, camelCase on the wire, immutable.
+
+    Unknown fields are ignored: the API server prunes or refuses them before anything is stored, and
+    an older operator must be able to read what a newer CRD allows.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the API server takes it: camelCase keys, JSON values, unset fields absent."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class KeyRef(ApiModel):
+    """One key of a Secret or ConfigMap in the job's namespace."""
+
+    model_config = ConfigDict(json_schema_extra=ATOMIC)
+
+    name: Annotated[ObjectName, kubernetes("SecretKeySelector.name")] = Field(
+        description="Name of the object, in the namespace of the resource that refers to it."
+    )
+    key: Annotated[ConfigKey, kubernetes("SecretKeySelector.key")] = Field(description="The key in it.")
+
+
+class SecretValue(ApiModel):
+    """A value that stands in a Secret and is never copied into the resource."""
+
+    secret_key_ref: Annotated[KeyRef, kubernetes("EnvVarSource.secretKeyRef")] = Field(
+        description="The Secret and the key in it. The operator itself never reads it: the kubelet "
+        "gives it to the one container that needs it."
+    )
+
+
+class FileSetName(ApiModel):
+    """A FileSet of the job's namespace."""
+
+    model_config = ConfigDict(json_schema_extra=ATOMIC)
+
+    name: Annotated[ObjectName, kubernetes("LocalObjectReference.name")] = Field(
+        description="Name of the FileSet, in the job's namespace."
+    )
+
+
+class Condition(ApiModel):
+    """A condition in the shape that all of Kubernetes uses (metav1.Condition)."""
+
+    type: str = Field(max_length=316, description="What the condition is about.")
+    status: str = Field(description="Whether it holds.", json_schema_extra={"enum": ["True", "False", "Unknown"]})
+    reason: str = Field(min_length=1, max_length=1024, description="One word for programs: why it has this status.")
+    message: str = Field(max_length=32768, description="The particulars for people: what, where, and what to change.")
+    last_transition_time: Timestamp = Field(description="When `status` last changed.")
+    observed_generation: int | None = Field(
+        default=None,
+        ge=0,
+        description="`metadata.generation` of the spec that the condition speaks of.",
+    )
+
+
+class ObjectMeta(ApiModel):
+    """The part of an object's metadata that this project reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+CONDITION_LIST: Schema = {
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["type"],
+}

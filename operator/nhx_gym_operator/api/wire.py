@@ -1,0 +1,275 @@
+"""What crosses the wire between operator, evaluator and gym host.
+
+Three parties meet here and nowhere else: the operator writes a plan into a pod's environment, the
+evaluator serves one HTTP API to its hosts and to the operator, and its outcome travels back in the
+container's termination message. Ports, paths, mount points and message shapes have one definition,
+this one.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+EVALUATOR_PORT = 8080
+"""The evaluator's one API: model gateway, staged environment, host registration, progress."""
+CANARY_PORT = 8081
+"""A second listener of the evaluator that answers nothing. It is known to be up, and a sandbox must
+not reach it: a refusal there proves that the host's egress policy is enforced."""
+HOST_PORT = 8000
+"""The gym host's only open port: `/health`, `/rollouts/run`, `/aggregate_metrics`, `/shutdown`."""
+
+HEALTH_PATH = "/healthz"
+ENVIRONMENT_PATH = "/environment"
+HOSTS_PATH = "/hosts"
+PROGRESS_PATH = "/progress"
+MODEL_PATH = "/models/{name}/v1"
+"""Prefix under which an OpenAI-compatible API of the job's model `name` is served."""
+
+HOST_HEALTH_PATH = "/health"
+HOST_ROLLOUTS_PATH = "/rollouts/run"
+HOST_AGGREGATE_PATH = "/aggregate_metrics"
+HOST_SHUTDOWN_PATH = "/shutdown"
+
+ENVIRONMENT_DIGEST_HEADER = "X-Nhx-Environment-Digest"
+
+EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
+HOST_PLAN_ENV = "NHX_HOST_PLAN"
+"""Environment variables that carry the plans below as JSON."""
+POD_IP_ENV = "NHX_POD_IP"
+NODE_NAME_ENV = "NHX_NODE_NAME"
+
+JOB_DIR = "/job"
+RESULTS_DIR = "/job/results"
+WORK_DIR = "/job/work"
+DATASET_FILE = "/job/dataset/dataset.jsonl"
+ENVIRONMENT_SOURCE_DIR = "/job/source"
+ENVIRONMENT_DIR = "/job/environment"
+BUNDLED_DATASETS_DIR = "/opt/nhx/datasets"
+MODEL_KEYS_DIR = "/var/run/secrets/nhx/models"
+"""`<dir>/<model name>/api-key`: mounted into the evaluator and nowhere else."""
+TOKENS_DIR = "/var/run/secrets/nhx/tokens"
+"""Evaluator: files `progress` and `host-<ordinal>`. Gym host: the one file `host`."""
+TERMINATION_LOG = "/dev/termination-log"
+TERMINATION_LIMIT_BYTES = 4096
+"""The kubelet keeps at most this much of one container's message."""
+
+GATE_OPEN_EXIT_CODE = 3
+"""How the container `sandbox-gate` ends when it reached what it must not; any other failure is one
+without a verdict."""
+
+
+class Placement(StrEnum):
+    SANDBOXED = "Sandboxed"
+    COLOCATED = "Colocated"
+
+
+class Message(BaseModel):
+    """Base of everything on the wire. Unknown fields are ignored, so that an operator and the pods
+    of an older or newer release understand each other."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class ModelRoute(Message):
+    """One model of the job, as the gateway reaches it."""
+
+    name: str
+    base_url: str
+    model: str
+    has_api_key: bool = False
+    timeout_seconds: float
+    max_retries: int
+    max_concurrent_calls: int
+
+
+class GymTarget(Message):
+    """The Gym evaluation itself: `GymRuntimeConfig` of nhx_evals_sdk plus `GymPlacement`'s
+    `agent_ref_name`. `env_secrets` are already variables of the container that runs Gym."""
+
+    agent: str
+    agent_config: str | None = None
+    agent_ref_name: str | None = None
+    resources_server: str
+    model_type: str
+    bind_resources_server: bool
+    hydra_params: dict[str, Any] = Field(default_factory=dict)
+    env_vars: dict[str, str] = Field(default_factory=dict)
+    env_secret_names: list[str] = Field(default_factory=list)
+    """Which variables of that container hold secrets, so that their values are masked in its output."""
+    num_repeats: int
+    concurrency: int
+    startup_timeout_s: float
+    collection_timeout_s: float | None = None
+    shutdown_grace_s: float
+    reward_key: str
+
+    @property
+    def agent_instance(self) -> str:
+        """The agent instance a sandboxed rollout is routed to."""
+        return self.agent_ref_name or self.agent
+
+
+class EvaluatorPlan(Message):
+    """Everything the evaluator is told. Set by the operator as JSON in `EVALUATOR_PLAN_ENV`."""
+
+    namespace: str
+    job: str
+    uid: str
+    attempt: int
+    placement: Placement
+    dataset_file: str
+    dataset_label: str
+    """How a user would name the dataset, e.g. `bundled resources_servers/mcqa/data/example.jsonl`."""
+    limit: int | None = None
+    target: GymTarget
+    models: list[ModelRoute]
+    hosts: int = 1
+    environment: bool = False
+    """A staged environment lies in `ENVIRONMENT_DIR`."""
+    min_coverage: float
+    parallelism: int
+    labels: dict[str, str] = Field(default_factory=dict)
+    results_location: str
+    """Where the bundle will be, in a user's words: `persistentVolumeClaim/NAME` or `emptyDir`."""
+
+
+class GateTarget(Message):
+    """An address that the sandbox must not reach, and why a listener is known to be there."""
+
+    name: str
+    host: str
+    port: int
+    known_by: str
+
+
+class HostPlan(Message):
+    """Everything a gym host is told. Set by the operator as JSON in `HOST_PLAN_ENV`."""
+
+    job: str
+    uid: str
+    attempt: int
+    ordinal: int
+    evaluator_url: str
+    """`http://<cluster IP of the job's Service>:8080`: an address, since the sandbox has no DNS."""
+    target: GymTarget
+    models: dict[str, str]
+    """Model name of each entry of the job's `models`, by its key: `{"policy": "smollm2-135m"}`."""
+    environment: bool = False
+    gate_refused: list[GateTarget] = Field(default_factory=list)
+    gate_timeout_s: float = 60.0
+
+
+class HostState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class HostRegistration(Message):
+    """Body of `POST /hosts`, sent when the launcher starts (which starts the startup timeout) and
+    again when Gym is ready or has failed."""
+
+    ordinal: int
+    state: HostState
+    port: int = HOST_PORT
+    pod_ip: str | None = None
+    """Used only if the connection's own address is not the pod's (a network that translates)."""
+    boot_id: str
+    """Random per launcher process: a host that restarted is a new host."""
+    message: str = ""
+    output_tail: list[str] = Field(default_factory=list)
+    versions: dict[str, str] = Field(default_factory=dict)
+    kernel: str = ""
+    """`uname -v` and the first line of dmesg or /proc/version: what the sandbox says it runs on."""
+
+
+class Stage(StrEnum):
+    STARTING = "starting"
+    COLLECTING = "collecting"
+    SCORING = "scoring"
+    DONE = "done"
+
+
+class Progress(Message):
+    """Body of `GET /progress`. Counts are rollouts; `mean_reward` is over those done, unscaled."""
+
+    stage: Stage
+    attempt: int
+    done: int = 0
+    failed: int = 0
+    total: int = 0
+    mean_reward: float | None = None
+    hosts_ready: int = 0
+    hosts: int = 0
+    message: str = ""
+
+
+class FailureClass(StrEnum):
+    """Why a rollout has no reward."""
+
+    KILLED = "killed"
+    TIMEOUT = "timeout"
+    TRANSIENT = "transient"
+    MODEL = "model"
+    ENVIRONMENT = "environment"
+
+
+class Aggregate(Message):
+    """One aggregate of the SDK's summary, in the units of whoever computed it.
+
+    `value` is the SDK's `headline_value`. `kind` is its `score_type`; the statistics are set for
+    ranges only. `unit` is `reward` for the SDK's own scores and `gym` under `runner.gym.`.
+    """
+
+    name: str
+    value: float | None = None
+    kind: str
+    unit: str
+    count: int | None = None
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+    median: float | None = None
+    std_dev: float | None = None
+    sample_std_dev: float | None = None
+
+
+class ModelUsage(Message):
+    """What the gateway counted for one model: calls answered, calls refused or failed, tokens."""
+
+    calls: int = 0
+    failed_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    unmetered_calls: int = 0
+    """Answered calls that carried no usage: with any of these the token counts are a lower bound."""
+
+
+class Outcome(Message):
+    """The evaluator's termination message: how the job ended, small enough for 4,096 bytes."""
+
+    version: Literal[1] = 1
+    state: Literal["Running", "Complete", "Failed"]
+    """`Running` is written early, so that a killed evaluator still says how far it came."""
+    reason: str = ""
+    message: str = ""
+    failure_class: FailureClass | None = None
+    progress: Progress
+    coverage: float | None = None
+    """Rollouts with a reward, divided by rollouts asked for."""
+    degraded: list[str] = Field(default_factory=list)
+    """What the result lacks although the job is complete, e.g. `runner.gym aggregates missing: …`."""
+    warnings: list[str] = Field(default_factory=list)
+    aggregates: list[Aggregate] = Field(default_factory=list)
+    aggregates_dropped: int = 0
+    usage: dict[str, ModelUsage] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    host_kernel: str = ""
+    """What the first host's sandbox says it runs on; empty when colocated."""
+    results_path: str = ""
+    """The bundle's directory below `RESULTS_DIR`, e.g. `attempt-1`."""
+    environment_digest: str | None = None

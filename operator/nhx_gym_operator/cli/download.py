@@ -1,0 +1,180 @@
+"""`kubectl nhx download`: the result bundle, from the job's volume into a directory here."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from ..api import wire
+from .jobs import EVALUATE_CONTAINER, Body, Job, container_state, evaluator_of, pods_of
+from .kubectl import Kubectl, KubectlError, UserError
+from .reader import CONTAINER, choose_image, reader_pod, running_reader
+
+_SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A running container in which `directory` holds the bundle. `live`: the evaluator may still be writing there."""
+
+    pod: str
+    container: str
+    directory: str
+    live: bool
+
+
+def download(
+    kubectl: Kubectl, job: Job, target: Path, image: str | None, lifetime_seconds: int, console: Console
+) -> int:
+    """Copies the bundle into `target`, which must be absent or empty. Returns the number of files."""
+    require_empty(target)
+    kubectl = kubectl.in_namespace(job.namespace)
+    evaluator = evaluator_of(pods_of(kubectl, job))
+    with _source(kubectl, job, evaluator, image, lifetime_seconds, console) as source:
+        sizes = _list_files(kubectl, source)
+        if not sizes:
+            raise UserError(f"there is no file in {source.directory} of job `{job.name}` ({job.says}).")
+        with _staged(target) as staging:
+            _copy(kubectl, source, staging, sum(sizes.values()), console)
+            if not source.live:
+                _verify(staging, sizes)
+    if _SUMMARY not in sizes:
+        _say(console, f"note: the bundle is not complete, {_SUMMARY} is missing ({job.says})")
+    return len(sizes)
+
+
+def require_empty(target: Path) -> None:
+    if target.exists() and not target.is_dir():
+        raise UserError(f"{target} is a file. Name a directory that is empty or does not exist yet.")
+    if target.is_dir() and any(target.iterdir()):
+        raise UserError(f"{target} is not empty, and nothing in it is overwritten. Name an empty or a new directory.")
+
+
+@contextmanager
+def _source(
+    kubectl: Kubectl, job: Job, evaluator: Body | None, image: str | None, lifetime_seconds: int, console: Console
+) -> Iterator[Source]:
+    directory = f"{wire.RESULTS_DIR}/{job.results_path}"
+    if evaluator and "running" in container_state(evaluator, EVALUATE_CONTAINER):
+        _say(console, "the evaluator still runs: copying what it has written so far")
+        yield Source(evaluator["metadata"]["name"], EVALUATE_CONTAINER, directory, live=True)
+        return
+    claim = job.claim or _no_claim(job)
+    manifest = reader_pod(job, claim, choose_image(job, evaluator, image), evaluator, lifetime_seconds)
+    _say(console, f"starting the reader pod {manifest['metadata']['name']} on claim {claim}")
+    with running_reader(kubectl, manifest) as pod:
+        yield Source(pod, CONTAINER, directory, live=False)
+
+
+def _no_claim(job: Job) -> str:
+    if not (job.status.get("results") or {}).get("location"):
+        raise UserError(f"job `{job.name}` has no results yet ({job.says}).")
+    raise UserError(
+        f"the results of job `{job.name}` were in an emptyDir and went with its pod. The aggregates are kept in the "
+        f"status: `kubectl nhx results {job.name} --namespace {job.namespace}`. To keep the bundle of the next run, "
+        "set spec.results.persistentVolumeClaim."
+    )
+
+
+def _list_files(kubectl: Kubectl, source: Source) -> dict[str, int]:
+    """Path below the bundle's directory to size in bytes, of every regular file."""
+    try:
+        listing = kubectl.text(
+            "exec", source.pod, f"--container={source.container}", "--",
+            "find", source.directory, "-type", "f", "-printf", r"%s\t%P\0",
+        )  # fmt: skip
+    except KubectlError as error:
+        if "No such file or directory" in error.stderr:
+            return {}
+        raise
+    entries = (entry.split("\t", 1) for entry in listing.split("\0") if entry)
+    return {path: int(size) for size, path in entries}
+
+
+@contextmanager
+def _staged(target: Path) -> Iterator[Path]:
+    """A directory inside `target` whose content moves into it at the end; a copy that broke off leaves nothing."""
+    made = not target.exists()
+    target.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".partial-", dir=target))
+    try:
+        yield staging
+        for path in staging.iterdir():
+            path.rename(target / path.name)
+        staging.rmdir()
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        if made:
+            target.rmdir()
+        raise
+
+
+def _copy(kubectl: Kubectl, source: Source, staging: Path, total: int, console: Console) -> None:
+    with tempfile.TemporaryFile() as errors:
+        process = kubectl.open(
+            "exec", source.pod, f"--container={source.container}", "--",
+            "tar", "--create", "--file=-", f"--directory={source.directory}", ".",
+            stderr=errors.fileno(),
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            problem = _extract(process.stdout, staging, total, console)
+            process.stdout.close()
+            code = process.wait(timeout=30)
+        finally:
+            _stop(process)
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip()
+    # tar ends with 1 where a file grew while it was read, which is what a running evaluator does.
+    if problem or code > (1 if source.live else 0):
+        raise UserError(f"the copy from pod `{source.pod}` broke off: {words or problem or f'exit code {code}'}")
+
+
+def _extract(stream: IO[bytes], staging: Path, total: int, console: Console) -> str:
+    columns = (TextColumn("copying"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("copying", total=total)
+        try:
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                for member in archive:
+                    archive.extract(member, staging, filter="data")
+                    progress.advance(task, member.size)
+            # What tar pads the end with; an unread rest would end it with a broken pipe.
+            while stream.read(65536):
+                pass
+        except (tarfile.TarError, OSError) as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _verify(staging: Path, sizes: dict[str, int]) -> None:
+    """kubectl may end a stream early and still report success: hold what arrived against the listing."""
+    wrong = [path for path, size in sizes.items() if not _has_size(staging / path, size)]
+    if wrong:
+        raise UserError(
+            f"{len(wrong)} of {len(sizes)} files did not arrive whole, the first is {wrong[0]}. Call the command again."
+        )
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,149 @@
+"""An AgentEvalJob and its pods, as the API server shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.conditions import ConditionType
+from ..api.constants import ATTEMPT_LABEL, GROUP, JOB_PLURAL, JOB_UID_LABEL, ROLE_LABEL, Phase, Role
+from .kubectl import Kubectl, KubectlError, UserError
+
+JOB_RESOURCE = f"{JOB_PLURAL}.{GROUP}"
+
+EVALUATE_CONTAINER = "agent-evaluate"
+STAGE_CONTAINER = "stage-environment"
+GATE_CONTAINER = "sandbox-gate"
+HOST_CONTAINER = "gym-host"
+
+CLAIM_PREFIX = "persistentVolumeClaim/"
+"""How `status.results.location` names a claim; the other location is `emptyDir`."""
+
+_ENDS = (ConditionType.FAILED, ConditionType.COMPLETE)
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    body: Body
+
+    @property
+    def name(self) -> str:
+        return self.body["metadata"]["name"]
+
+    @property
+    def namespace(self) -> str:
+        return self.body["metadata"]["namespace"]
+
+    @property
+    def uid(self) -> str:
+        return self.body["metadata"]["uid"]
+
+    @property
+    def status(self) -> Body:
+        return self.body.get("status") or {}
+
+    @property
+    def phase(self) -> str:
+        return self.status.get("phase") or Phase.PENDING
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+    @property
+    def progress(self) -> str:
+        """Recorded rollouts of all, as in the Progress column: `6/10`, or an empty string."""
+        return (self.status.get("progress") or {}).get("summary") or ""
+
+    @property
+    def claim(self) -> str | None:
+        """The claim that holds the results, or None if they lie in an emptyDir or nowhere yet."""
+        location = (self.status.get("results") or {}).get("location") or ""
+        return location.removeprefix(CLAIM_PREFIX) if location.startswith(CLAIM_PREFIX) else None
+
+    @property
+    def results_path(self) -> str:
+        """The bundle's directory on the results volume. A job that failed early names none; the attempt's logs are
+        still in the directory that the attempt was given."""
+        path = (self.status.get("results") or {}).get("path")
+        return path or f"attempt-{self.status.get('attempt') or 1}"
+
+    @property
+    def says(self) -> str:
+        """Phase and the message of the condition that explains it, for use in messages."""
+        message = self._message()
+        return f"{self.phase}: {message}" if message else self.phase
+
+    def _message(self) -> str:
+        conditions = self.status.get("conditions") or []
+        ended = [c for c in conditions if c["type"] in _ENDS and c["status"] == "True"]
+        blocking = [
+            c for c in conditions if c["type"] not in (*_ENDS, ConditionType.DEGRADED) and c["status"] != "True"
+        ]
+        for condition in ended or blocking:
+            return condition.get("message") or condition.get("reason") or ""
+        return ""
+
+
+def get_job(kubectl: Kubectl, name: str) -> Job:
+    try:
+        return Job(kubectl.json("get", JOB_RESOURCE, name))
+    except KubectlError as error:
+        raise _explained(error, name, kubectl.namespace) from None
+
+
+def _explained(error: KubectlError, name: str, namespace: str | None) -> UserError:
+    where = f"namespace `{namespace}`" if namespace else "the namespace of the current context"
+    if "the server doesn't have a resource type" in error.stderr:
+        return UserError(
+            "this cluster has no AgentEvalJobs: the chart nhx-gym-operator is not installed on it. "
+            "If you meant another cluster, pass --context."
+        )
+    if error.not_found:
+        return UserError(
+            f"there is no AgentEvalJob `{name}` in {where}. "
+            "`kubectl get aej --all-namespaces` lists them; pass --namespace to choose one."
+        )
+    return error
+
+
+def pods_of(kubectl: Kubectl, job: Job) -> list[Body]:
+    """All pods of the job that still exist, of every attempt, the first attempt first."""
+    pods = kubectl.in_namespace(job.namespace).json("get", "pods", f"--selector={JOB_UID_LABEL}={job.uid}")["items"]
+    return sorted(
+        pods, key=lambda pod: (attempt_of(pod), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"])
+    )
+
+
+def attempt_of(pod: Body) -> int:
+    label = _label(pod, ATTEMPT_LABEL)
+    return int(label) if label.isdigit() else 0
+
+
+def role_of(pod: Body) -> str:
+    return _label(pod, ROLE_LABEL)
+
+
+def _label(pod: Body, name: str) -> str:
+    return (pod["metadata"].get("labels") or {}).get(name) or ""
+
+
+def evaluator_of(pods: list[Body]) -> Body | None:
+    """The newest pod that runs (or ran) the evaluator, whichever the placement."""
+    evaluators = [pod for pod in pods if role_of(pod) in (Role.EVALUATOR, Role.COLOCATED)]
+    return evaluators[-1] if evaluators else None
+
+
+def container_spec(pod: Body, name: str) -> Body | None:
+    spec = pod["spec"]
+    containers = [*(spec.get("initContainers") or []), *spec["containers"]]
+    return next((container for container in containers if container["name"] == name), None)
+
+
+def container_state(pod: Body, name: str) -> Body:
+    """`{"running": …}`, `{"terminated": …}` or `{"waiting": …}`; empty before the kubelet has said anything."""
+    status = pod.get("status") or {}
+    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return next((entry.get("state") or {} for entry in statuses if entry["name"] == name), {})

@@ -1,0 +1,82 @@
+"""The user's own kubectl, with the user's own rights: no credential is read here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from typing import Any
+
+CALL_TIMEOUT_SECONDS = 60.0
+"""A single call that answers at once (get, create, delete) may take this long."""
+
+
+class UserError(Exception):
+    """Shown to the user as it is: what is wrong, where, and what to change."""
+
+
+class KubectlError(UserError):
+    """kubectl ended with an error. `stderr` holds its words."""
+
+    def __init__(self, arguments: tuple[str, ...], stderr: str):
+        self.stderr = stderr.strip()
+        super().__init__(f"kubectl {' '.join(arguments[:3])} failed: {self.stderr or 'it gave no reason'}")
+
+    @property
+    def not_found(self) -> bool:
+        return "(NotFound)" in self.stderr
+
+    @property
+    def forbidden(self) -> bool:
+        return "(Forbidden)" in self.stderr
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    program: str
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+    @classmethod
+    def find(cls, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None) -> Kubectl:
+        """The kubectl named by the variable KUBECTL, else the one on PATH."""
+        wanted = os.environ.get("KUBECTL") or "kubectl"
+        program = shutil.which(wanted)
+        if program is None:
+            raise UserError(
+                f"`{wanted}` is not an executable on PATH. Install kubectl, or set the variable KUBECTL to where it is."
+            )
+        return cls(program, kubeconfig, context, namespace)
+
+    def in_namespace(self, namespace: str) -> Kubectl:
+        return replace(self, namespace=namespace)
+
+    def command(self, *arguments: str) -> list[str]:
+        """The flags come first, since everything after `--` of an exec belongs to the container."""
+        flags = {"--kubeconfig": self.kubeconfig, "--context": self.context, "--namespace": self.namespace}
+        return [self.program, *(f"{flag}={value}" for flag, value in flags.items() if value), *arguments]
+
+    def text(self, *arguments: str, stdin: str | None = None, timeout: float = CALL_TIMEOUT_SECONDS) -> str:
+        try:
+            result = subprocess.run(
+                self.command(*arguments), input=stdin, capture_output=True, text=True, errors="replace", timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"kubectl {' '.join(arguments[:3])} gave no answer in {timeout:.0f} s. Is the cluster reachable?"
+            ) from None
+        if result.returncode:
+            raise KubectlError(arguments, result.stderr)
+        return result.stdout
+
+    def json(self, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
+        return json.loads(self.text(*arguments, "--output=json", stdin=stdin))
+
+    def open(self, *arguments: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
+        """A kubectl that keeps writing; its standard output is a pipe of bytes."""
+        return subprocess.Popen(
+            self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
+        )

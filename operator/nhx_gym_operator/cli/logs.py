@@ -1,0 +1,215 @@
+"""`kubectl nhx logs`: the logs of every container that took part in a job, also after it failed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..api.constants import Role
+from .jobs import (
+    EVALUATE_CONTAINER,
+    GATE_CONTAINER,
+    HOST_CONTAINER,
+    STAGE_CONTAINER,
+    Body,
+    Job,
+    container_spec,
+    container_state,
+    get_job,
+    pods_of,
+    role_of,
+)
+from .kubectl import Kubectl, KubectlError, UserError
+
+POLL_SECONDS = 2.0
+"""How often a follower looks for pods that were not there before."""
+DRAIN_SECONDS = 30.0
+"""How long the last lines may take after the job has finished."""
+LOGS_TIMEOUT_SECONDS = 300.0
+
+
+class Part(StrEnum):
+    STAGE = "stage"
+    EVALUATOR = "evaluator"
+    GATE = "gate"
+    HOST = "host"
+
+
+# In the order in which a job passes through them.
+CONTAINERS = {
+    Part.STAGE: STAGE_CONTAINER,
+    Part.EVALUATOR: EVALUATE_CONTAINER,
+    Part.GATE: GATE_CONTAINER,
+    Part.HOST: HOST_CONTAINER,
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One container of one pod."""
+
+    pod: str
+    container: str
+    state: str
+    has_log: bool
+
+    @property
+    def header(self) -> str:
+        return f"==> {self.pod}/{self.container} ({self.state}) <=="
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.pod, self.container
+
+
+def sources_of(pods: list[Body], role: Part | None = None) -> list[Source]:
+    """The containers of the job's pods that `role` means (None: all), in a run's own order."""
+    wanted = [CONTAINERS[role]] if role else list(CONTAINERS.values())
+    return [
+        _source(pod, container) for pod in pods for container in wanted if container_spec(pod, container) is not None
+    ]
+
+
+def _source(pod: Body, container: str) -> Source:
+    state = container_state(pod, container)
+    has_log = "running" in state or "terminated" in state
+    return Source(pod["metadata"]["name"], container, _describe(pod, state), has_log)
+
+
+def _describe(pod: Body, state: Body) -> str:
+    if "terminated" in state:
+        ended = state["terminated"]
+        return f"ended, exit code {ended.get('exitCode')}, {ended.get('reason') or 'no reason given'}"
+    if "running" in state:
+        return "running"
+    waiting = state.get("waiting") or {}
+    detail = ": ".join(part for part in (waiting.get("reason"), waiting.get("message")) if part)
+    return f"not started, {detail or (pod.get('status') or {}).get('phase') or 'Pending'}"
+
+
+def print_logs(kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, say: Say) -> None:
+    """Raises UserError if there was no log to print."""
+    pods = pods_of(kubectl, job)
+    sources = sources_of(pods, role)
+    if not sources:
+        raise UserError(nothing_left(job, pods, role))
+    printed = [_print_one(kubectl.in_namespace(job.namespace), source, tail, say) for source in sources]
+    if not any(printed):
+        raise UserError(f"no container of job `{job.name}` has written a log ({job.says}).")
+
+
+def _print_one(kubectl: Kubectl, source: Source, tail: int | None, say: Say) -> bool:
+    say(source.header)
+    if not source.has_log:
+        return False
+    try:
+        text = kubectl.text(*_log_arguments(source, tail), timeout=LOGS_TIMEOUT_SECONDS)
+    except KubectlError as error:
+        say(f"(this log could not be read: {error.stderr})")
+        return False
+    say(text.rstrip("\n"))
+    say("")
+    return True
+
+
+def _log_arguments(source: Source, tail: int | None) -> tuple[str, ...]:
+    limit = () if tail is None else (f"--tail={tail}",)
+    return ("logs", source.pod, f"--container={source.container}", *limit)
+
+
+def nothing_left(job: Job, pods: list[Body], role: Part | None) -> str:
+    """Why there is no log, and where its lines may still be."""
+    if role is Part.HOST and any(role_of(pod) == Role.COLOCATED for pod in pods):
+        return (
+            f"job `{job.name}` is colocated: Gym runs inside the evaluator's container. Use --role evaluator. "
+            f"{_in_the_bundle(job)}"
+        )
+    if not job.finished and not pods:
+        return f"job `{job.name}` has no pods yet ({job.says}). Pass --follow to wait for them."
+    if pods:
+        names = ", ".join(pod["metadata"]["name"] for pod in pods)
+        return f"none of the pods of job `{job.name}` has a container of the role `{role}`: {names}."
+    return f"no pod of job `{job.name}` is left, and a pod's logs go with it ({job.says}). {_in_the_bundle(job)}"
+
+
+def _in_the_bundle(job: Job) -> str:
+    if job.claim is None:
+        return (
+            "Its results are not on a claim: set spec.results.persistentVolumeClaim to keep them longer than the pod."
+        )
+    return (
+        f"`kubectl nhx download {job.name} DIR --namespace {job.namespace}` copies the bundle; Gym's logs are in "
+        "DIR/gym_run: gym_env.log, and of a colocated job gym_eval.stdout.log and gym_eval.stderr.log."
+    )
+
+
+class Follower:
+    """Prints the lines of all containers as they come, and takes up containers that start later."""
+
+    def __init__(self, kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, say: Say):
+        self._kubectl = kubectl.in_namespace(job.namespace)
+        self._job = job
+        self._role = role
+        self._tail = tail
+        self._say = say
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._threads: list[threading.Thread] = []
+        self._seen: set[tuple[str, str]] = set()
+        self._announced = ""
+
+    def run(self) -> None:
+        """Returns when the job has finished and its last lines are printed."""
+        try:
+            while not self._step():
+                time.sleep(POLL_SECONDS)
+            self._drain()
+        finally:
+            for process in self._processes:
+                process.terminate()
+
+    def _step(self) -> bool:
+        job = get_job(self._kubectl, self._job.name)
+        if job.uid != self._job.uid:
+            raise UserError(f"job `{job.name}` was deleted and made anew; call again to follow the new one.")
+        pods = pods_of(self._kubectl, job)
+        for source in sources_of(pods, self._role):
+            if source.has_log and source.key not in self._seen:
+                self._start(source)
+        if job.finished and not self._seen:
+            raise UserError(nothing_left(job, pods, self._role))
+        if not self._seen:
+            self._announce(f"waiting for job `{job.name}` ({job.says})")
+        return job.finished
+
+    def _announce(self, message: str) -> None:
+        if message != self._announced:
+            self._announced = message
+            print(message, file=sys.stderr, flush=True)
+
+    def _start(self, source: Source) -> None:
+        self._seen.add(source.key)
+        process = self._kubectl.open(*_log_arguments(source, self._tail), "--follow", stderr=subprocess.STDOUT)
+        thread = threading.Thread(target=self._pump, args=(source, process), daemon=True)
+        self._processes.append(process)
+        self._threads.append(thread)
+        thread.start()
+
+    def _pump(self, source: Source, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            text = line.decode(errors="replace").rstrip("\n")
+            with self._lock:
+                self._say(f"{source.pod}/{source.container} | {text}")
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + DRAIN_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

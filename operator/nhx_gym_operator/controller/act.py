@@ -1,0 +1,187 @@
+"""act: perform a decision's actions so that performing them twice does no more than once.
+
+Names are deterministic, so that an object which is there already is as good as one just made, if it is
+ours. Every answer goes into the caches: the next look sees it without waiting for the watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from time import monotonic
+from typing import Any
+
+from ..api.conditions import PodReason
+from .caches import Caches
+from .kube import JOBS, PODS, SECRETS, ApiError, KubeClient, resource_of
+from .observation import Action, Apply, Create, CreateTogether, DeletePod
+
+Manifest = dict[str, Any]
+
+_RETRIED = {0, 408, 409, 429}
+REAPPLY_SECONDS = 10.0
+"""An object that somebody changes back at once is not fought over more often than this."""
+
+logger = logging.getLogger(__name__)
+
+
+class ActionRefused(Exception):
+    """The API server will not have an object, now or ever; asking again at once is of no use."""
+
+    def __init__(self, reason: PodReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class Actor:
+    """Performs actions against one API server. Raises `ActionRefused`, or `ApiError` for what a retry may mend."""
+
+    def __init__(self, api: KubeClient, caches: Caches) -> None:
+        self._api = api
+        self._caches = caches
+        # Pairs of pods are asked for one after the other in a namespace: of two jobs that fit its quota
+        # one by one, neither then holds a pod that the other one lacks.
+        self._pod_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._applied: dict[str, float] = {}
+
+    async def perform(self, action: Action) -> None:
+        match action:
+            case Apply(manifest):
+                await self._apply(manifest)
+            case Create(manifest):
+                await self._create(manifest)
+            case CreateTogether(manifests):
+                async with self._pod_locks[manifests[0]["metadata"]["namespace"]]:
+                    await self._create_together(manifests)
+            case DeletePod():
+                await self._delete(action)
+
+    async def write_status(self, raw: Manifest, status: Manifest) -> bool:
+        """Writes what differs; False if nothing does. The patch holds the resource version that the
+        decision was made from, so that a decision from old news becomes a conflict."""
+        patch = merge_patch(raw.get("status") or {}, status)
+        if not patch:
+            return False
+        metadata = raw["metadata"]
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
+        answer = await self._api.patch_status(JOBS, metadata["namespace"], metadata["name"], body)
+        self._remember(answer)
+        return True
+
+    async def _apply(self, manifest: Manifest) -> None:
+        live = await self._existing(manifest)
+        if live is not None:
+            self._check_ours(live, manifest)
+            if monotonic() - self._applied.get(live["metadata"]["uid"], -REAPPLY_SECONDS) < REAPPLY_SECONDS:
+                return
+        try:
+            made = await self._api.apply(manifest)
+            self._applied[made["metadata"]["uid"]] = monotonic()
+            self._remember(made)
+        except ApiError as error:
+            raise _translated(error, manifest) from error
+
+    async def _create(self, manifest: Manifest) -> Manifest | None:
+        """The object made or found; None for a Secret that was there, which may not be read: nobody but
+        the operator knows its name beforehand."""
+        try:
+            made = await self._api.create(manifest)
+        except ApiError as error:
+            if not error.already_exists:
+                raise _translated(error, manifest) from error
+            if resource_of(manifest) is SECRETS:
+                return None
+            made = await self._existing(manifest)
+            if made is None:
+                raise
+            self._check_ours(made, manifest)
+        self._remember(made)
+        return made
+
+    async def _create_together(self, manifests: tuple[Manifest, ...]) -> None:
+        made: list[Manifest] = []
+        try:
+            for manifest in manifests:
+                pod = await self._create(manifest)
+                if pod is not None and "deletionTimestamp" in pod["metadata"]:
+                    raise ActionRefused(PodReason.POD_REFUSED, f"{_named(manifest)} is still being deleted")
+                if pod is not None:
+                    made.append(pod)
+        except (ActionRefused, ApiError):
+            for pod in made:
+                await self._withdraw(pod)
+            raise
+
+    async def _withdraw(self, pod: Manifest) -> None:
+        metadata = pod["metadata"]
+        unbound = not pod["spec"].get("nodeName")
+        try:
+            await self._api.delete(
+                PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_seconds=0 if unbound else None
+            )
+        except ApiError as error:
+            if not error.not_found:
+                logger.warning("Withdrawing pod %s/%s failed: %s", metadata["namespace"], metadata["name"], error)
+                return
+        if unbound:
+            self._caches[PODS].remove(metadata["uid"])
+
+    async def _delete(self, action: DeletePod) -> None:
+        try:
+            await self._api.delete(PODS, action.namespace, action.name, uid=action.uid)
+        except ApiError as error:
+            # Gone, or another pod by now: either way that one is not there any more.
+            if error.not_found or error.conflict:
+                self._caches[PODS].remove(action.uid)
+                return
+            raise
+
+    async def _existing(self, manifest: Manifest) -> Manifest | None:
+        metadata = manifest["metadata"]
+        try:
+            return await self._api.get(resource_of(manifest), metadata["namespace"], metadata["name"])
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+    def _check_ours(self, live: Manifest, manifest: Manifest) -> None:
+        wanted = manifest["metadata"]["ownerReferences"][0]["uid"]
+        owners = [owner["uid"] for owner in live["metadata"].get("ownerReferences", ())]
+        if wanted not in owners:
+            raise ActionRefused(
+                PodReason.CHILD_NOT_OURS,
+                f"{_named(manifest)} exists and does not belong to this job; remove it or give the job another name",
+            )
+
+    def _remember(self, obj: Manifest) -> None:
+        resource = resource_of(obj)
+        if resource is not SECRETS:
+            self._caches[resource].put(obj)
+
+
+def merge_patch(old: Manifest, new: Manifest) -> Manifest:
+    """The JSON merge patch (RFC 7386) from `old` to `new`; empty if they say the same."""
+    patch: Manifest = dict.fromkeys(old.keys() - new.keys())
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            inner = merge_patch(before, value)
+            if inner:
+                patch[key] = inner
+        elif key not in old or value != before:
+            patch[key] = value
+    return patch
+
+
+def _translated(error: ApiError, manifest: Manifest) -> ActionRefused | ApiError:
+    """Client errors other than conflicts and throttling are the server's last word for now."""
+    if error.status in _RETRIED or error.status >= 500:
+        return error
+    return ActionRefused(PodReason.POD_REFUSED, f"{_named(manifest)} was refused: {error.message}")
+
+
+def _named(manifest: Manifest) -> str:
+    return f"{manifest['kind']} {manifest['metadata']['name']!r}"

@@ -1,0 +1,254 @@
+"""What the watches have shown: one store per kind, indexed by the job that an object belongs to.
+
+Watch events, lists and the answers to our own writes all flow in here. A list that follows an expired
+watch (410) names what exists and is silent about what vanished meanwhile, so stores are also compared
+with a list of their own: at start, after every re-list that is noticed, and once a minute, since a
+re-list of nothing cannot be noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.constants import JOB_UID_LABEL, MANAGED_BY, MANAGED_BY_LABEL
+from .kube import (
+    CLAIMS,
+    EVENTS,
+    FILESETS,
+    JOBS,
+    POD_EVENT_FIELDS,
+    PODS,
+    POLICIES,
+    SERVICES,
+    ApiError,
+    KubeClient,
+    Resource,
+)
+
+Manifest = dict[str, Any]
+Listener = Callable[[Resource, Manifest], None]
+
+VERIFY_SECONDS = 60.0
+RELIST_DEBOUNCE_SECONDS = 1.0
+PRIME_SECONDS = 120.0
+"""An API server that starts answers 429 and 503 for a while, and 404 for a CRD that was just made."""
+_GHOSTS_PER_JOB = 16
+
+OURS = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind that is watched, and with which selectors."""
+
+    resource: Resource
+    labels: str = ""
+    fields: str = ""
+
+
+KINDS = (
+    Kind(JOBS),
+    Kind(FILESETS),
+    Kind(PODS, labels=OURS),
+    Kind(SERVICES, labels=OURS),
+    Kind(POLICIES, labels=OURS),
+    Kind(CLAIMS, labels=OURS),
+    Kind(EVENTS, fields=POD_EVENT_FIELDS),
+)
+
+
+class Store:
+    """All objects of one kind by UID. An older version never replaces a newer one, and an object
+    that is known to be deleted does not come back."""
+
+    def __init__(self, kind: Kind, listener: Listener) -> None:
+        self.kind = kind
+        self._listener = listener
+        self._objects: dict[str, Manifest] = {}
+        self._by_owner: dict[str, set[str]] = {}
+        self._by_name: dict[tuple[str, str], set[str]] = {}
+        self._dead: dict[str, None] = {}
+
+    def put(self, obj: Manifest) -> None:
+        uid = obj["metadata"]["uid"]
+        known = self._objects.get(uid)
+        if uid in self._dead or (known is not None and _version(obj) <= _version(known)):
+            return
+        self._objects[uid] = obj
+        self._by_owner.setdefault(owner_uid(obj), set()).add(uid)
+        self._by_name.setdefault(_name(obj), set()).add(uid)
+        self._listener(self.kind.resource, obj)
+
+    def remove(self, uid: str) -> None:
+        """Forgets an object for good. Late events of it are ignored."""
+        self._dead[uid] = None
+        while len(self._dead) > _DEAD_LIMIT:
+            self._dead.pop(next(iter(self._dead)))
+        obj = self._objects.pop(uid, None)
+        if obj is None:
+            return
+        _discard(self._by_owner, owner_uid(obj), uid)
+        _discard(self._by_name, _name(obj), uid)
+        self._listener(self.kind.resource, obj)
+
+    def get(self, uid: str) -> Manifest | None:
+        return self._objects.get(uid)
+
+    def named(self, namespace: str, name: str) -> Manifest | None:
+        """The newest object of that name."""
+        candidates = [self._objects[uid] for uid in self._by_name.get((namespace, name), ())]
+        return max(candidates, key=_version, default=None)
+
+    def owned_by(self, uid: str) -> list[Manifest]:
+        return [self._objects[child] for child in sorted(self._by_owner.get(uid, ()))]
+
+    def all(self) -> list[Manifest]:
+        return list(self._objects.values())
+
+    def replace(self, namespaces: Iterable[str] | None, before: dict[str, int], listed: Sequence[Manifest]) -> int:
+        """Compares with a list that was asked for when the store held `before` (`versions()`). Drops what
+        the list does not name and no event has touched since; returns how many."""
+        present = {obj["metadata"]["uid"] for obj in listed}
+        scope = None if namespaces is None else set(namespaces)
+        vanished = [
+            uid
+            for uid, version in before.items()
+            if uid not in present
+            and uid in self._objects
+            and _version(self._objects[uid]) == version
+            and (scope is None or self._objects[uid]["metadata"].get("namespace") in scope)
+        ]
+        for uid in vanished:
+            self.remove(uid)
+        for obj in listed:
+            self.put(obj)
+        return len(vanished)
+
+    def versions(self) -> dict[str, int]:
+        return {uid: _version(obj) for uid, obj in self._objects.items()}
+
+
+class Caches:
+    """The stores of all watched kinds."""
+
+    def __init__(self, listener: Listener, namespaces: Sequence[str] = ()) -> None:
+        self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
+        self._listener = listener
+        self._stores = {kind.resource: Store(kind, self._changed) for kind in KINDS}
+        self._ghosts: dict[str, dict[str, Manifest]] = {}
+        self._stale: set[Resource] = set()
+        self._wake = asyncio.Event()
+
+    def __getitem__(self, resource: Resource) -> Store:
+        return self._stores[resource]
+
+    def handle(self, resource: Resource, event_type: str | None, obj: Manifest) -> None:
+        """Takes one watch event. `event_type` None is kopf's mark of an object from a list."""
+        store = self._stores[resource]
+        if event_type == "DELETED":
+            store.put(obj)
+            store.remove(obj["metadata"]["uid"])
+            return
+        store.put(obj)
+        if event_type is None:
+            self._stale.add(resource)
+            self._wake.set()
+
+    def ghosts(self, job_uid: str) -> list[Manifest]:
+        """The job's pods that are gone, as they were last seen."""
+        return list(self._ghosts.get(job_uid, {}).values())
+
+    def forget_job(self, job_uid: str) -> None:
+        self._ghosts.pop(job_uid, None)
+
+    async def prime(self, api: KubeClient) -> None:
+        """Fills every store before anything is decided. Raises `ApiError` for what waiting does not mend,
+        and for what it has not mended within `PRIME_SECONDS`."""
+        deadline = asyncio.get_running_loop().time() + PRIME_SECONDS
+        for kind in KINDS:
+            while True:
+                try:
+                    await self._verify(api, kind)
+                    break
+                except ApiError as error:
+                    if not error.may_pass or asyncio.get_running_loop().time() > deadline:
+                        raise
+                    logger.info("Listing %s failed, trying again: %s", kind.resource.plural, error)
+                    await asyncio.sleep(1.0)
+
+    async def keep_verified(self, api: KubeClient) -> None:
+        """Compares stores with lists for ever: a noticed re-list at once, everything every minute."""
+        while True:
+            kinds: Iterable[Kind]
+            try:
+                async with asyncio.timeout(VERIFY_SECONDS):
+                    await self._wake.wait()
+                await asyncio.sleep(RELIST_DEBOUNCE_SECONDS)
+                kinds = [kind for kind in KINDS if kind.resource in self._stale]
+            except TimeoutError:
+                kinds = KINDS
+            self._wake.clear()
+            self._stale.clear()
+            for kind in kinds:
+                try:
+                    await self._verify(api, kind)
+                except ApiError as error:
+                    logger.warning("Listing %s failed, trying again: %s", kind.resource.plural, error)
+
+    async def _verify(self, api: KubeClient, kind: Kind) -> None:
+        store = self._stores[kind.resource]
+        for namespace in self._namespaces:
+            before = store.versions()
+            answer = await api.list(kind.resource, namespace, labels=kind.labels, fields=kind.fields)
+            for item in answer["items"]:
+                item.setdefault("kind", kind.resource.kind)
+                item.setdefault("apiVersion", kind.resource.api_version)
+            dropped = store.replace(None if namespace is None else [namespace], before, answer["items"])
+            if dropped:
+                logger.info("%d %s had vanished unseen", dropped, kind.resource.plural)
+
+    def _changed(self, resource: Resource, obj: Manifest) -> None:
+        uid = obj["metadata"]["uid"]
+        if resource is PODS and self._stores[PODS].get(uid) is None:
+            self._remember_ghost(obj)
+        self._listener(resource, obj)
+
+    def _remember_ghost(self, pod: Manifest) -> None:
+        if self._stores[JOBS].get(owner_uid(pod)) is None:
+            return
+        ghosts = self._ghosts.setdefault(owner_uid(pod), {})
+        ghosts[pod["metadata"]["uid"]] = pod
+        while len(ghosts) > _GHOSTS_PER_JOB:
+            ghosts.pop(next(iter(ghosts)))
+
+
+_DEAD_LIMIT = 20_000
+
+
+def owner_uid(obj: Manifest) -> str:
+    """The UID of the job that an object belongs to, or of the pod that an event is about."""
+    if "involvedObject" in obj:
+        return obj["involvedObject"].get("uid", "")
+    return (obj["metadata"].get("labels") or {}).get(JOB_UID_LABEL, "")
+
+
+def _version(obj: Manifest) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def _name(obj: Manifest) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _discard(index: dict[Any, set[str]], key: Any, uid: str) -> None:
+    members = index.get(key)
+    if members is not None:
+        members.discard(uid)
+        if not members:
+            del index[key]

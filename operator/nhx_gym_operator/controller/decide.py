@@ -1,0 +1,382 @@
+"""decide: from one observation and the clock to a status and a short list of actions.
+
+The order of a job's life stands here; each question on the way is answered by a module of `policies`.
+Pure: the same observation and time give the same decision, and an observation in which everything is as
+it should be gives no action and the status that is already there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+from ..api.conditions import (
+    AcceptedReason,
+    ConditionType,
+    PodReason,
+    RunReason,
+    SandboxReason,
+    StagedReason,
+)
+from ..api.constants import Isolation
+from ..api.wire import EVALUATOR_PORT, PROGRESS_PATH, Outcome, Placement, Stage
+from ..workloads import names, plans, pods, secrets, tokens
+from ..workloads.workload import Workload
+from . import podview
+from .clock import format_time, seconds_since
+from .draft import StatusDraft
+from .inputs import Missing
+from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refused
+from .policies import attempt as attempts
+from .policies import cleanup, hosts, infrastructure, outcome, placement, results, retry, startup, validation
+from .policies.attempt import Attempt
+from .policies.phase import phase
+
+INPUTS_RETRY_SECONDS = 5.0
+WITHDRAWN_RETRY_SECONDS = 2.0
+_FINAL = (ConditionType.COMPLETE, ConditionType.FAILED)
+
+
+def decide(observation: Observation, now: datetime) -> Decision:
+    """What should be for one job."""
+    return _Decider(observation, now).decide()
+
+
+class _Decider:
+    """One decision in the making. Every step either ends it or lets the next one go on."""
+
+    def __init__(self, observation: Observation, now: datetime) -> None:
+        self.observation = observation
+        self.job = observation.job
+        self.settings = observation.installation.settings
+        self.now = now
+        self.draft = StatusDraft(observation.job, now)
+        self.actions: list[Action] = []
+        self.requeue: list[float] = []
+        self.poll: ProgressSource | None = None
+
+    def decide(self) -> Decision:
+        if self.job.metadata.deletion_timestamp:
+            return Decision(self.draft.data, cleanup.of_deleted(self.observation))
+        if any(self.draft.is_true(kind) for kind in _FINAL):
+            actions, again = cleanup.of_finished(self.observation, self.now)
+            return Decision(self.draft.data, actions, again)
+        if self._is_accepted():
+            self._run()
+        return self._decision()
+
+    def _decision(self) -> Decision:
+        data = self.draft.data
+        data["observedGeneration"] = self.job.metadata.generation
+        data["phase"] = phase(data.get("conditions", [])).value
+        again = min(self.requeue, default=None)
+        return Decision(data, tuple(self.actions), again, self.poll)
+
+    # Acceptance
+
+    def _is_accepted(self) -> bool:
+        """Pins the placement, once. False if the job is refused."""
+        if self.draft.data.get("placement"):
+            return True
+        self.draft.data["startTime"] = format_time(self.now)
+        if self.observation.invalid:
+            return self._refuse(Refused(AcceptedReason.INVALID_SPEC, self.observation.invalid))
+        spec = self.job.spec
+        self.draft.data["model"] = spec.policy.model
+        placed = placement.place(spec, self.settings.sandbox, self.observation.runtime_class)
+        refused = placed if isinstance(placed, Refused) else validation.refuse(spec, self.settings.images)
+        if refused or isinstance(placed, Refused):
+            return self._refuse(refused or placed)
+        self.draft.data["placement"] = placed.placement.value
+        self.draft.data["isolation"] = placed.isolation.value
+        if placed.runtime_class_name:
+            self.draft.data["runtimeClassName"] = placed.runtime_class_name
+        return True
+
+    def _refuse(self, refused: Refused) -> bool:
+        self.draft.set(ConditionType.ACCEPTED, False, refused.reason, refused.message)
+        self._fail(refused.reason, refused.message)
+        return False
+
+    # The run
+
+    def _run(self) -> None:
+        attempt = attempts.current(self.observation)
+        if attempt.number == 0 or (attempt.evaluator is None and attempt.number > (self.job.status.attempt or 0)):
+            # Never complete so far; a host alone is what an interrupted start left.
+            self._start(max(1, attempt.number))
+            return
+        self.draft.data["attempt"] = attempt.number
+        results.show_images(self.draft, attempt.pods)
+        ended = outcome.final_outcome(attempt.evaluator)
+        if ended:
+            self._conclude(attempt, ended)
+        elif fault := self._fault(attempt):
+            self._fail(*fault)
+        elif loss := retry.find_loss(attempt):
+            self._after_loss(attempt, loss)
+        else:
+            self._go_on(attempt)
+
+    def _conclude(self, attempt: Attempt, ended: Outcome) -> None:
+        self._show_staged(attempt)
+        if ended.progress.hosts and ended.state == "Complete":
+            self.draft.set(ConditionType.SANDBOX_READY, True, SandboxReason.HOST_READY, _HOST_WAS_READY)
+        self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the evaluator ended")
+        results.show_outcome(self.draft, ended)
+        results.conclude(self.draft, ended)
+        self._complete()
+
+    def _fault(self, attempt: Attempt) -> tuple[StrEnum, str] | None:
+        """A fault that another attempt would meet again."""
+        words = outcome.staging_failure(attempt.evaluator)
+        if words:
+            self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING_FAILED, words)
+            return StagedReason.STAGING_FAILED, words
+        fault = hosts.find_fault(self.observation, attempt)
+        if fault:
+            self.draft.set(ConditionType.SANDBOX_READY, False, fault.reason, fault.message)
+            return fault.reason, fault.message
+        return None
+
+    def _after_loss(self, attempt: Attempt, loss: str) -> None:
+        verdict = retry.judge(self.observation, attempt, loss)
+        if verdict.final:
+            self._fail(verdict.reason, verdict.message)
+            return
+        self.draft.set(ConditionType.RUNNING, False, verdict.reason, verdict.message)
+        if self._is_sandboxed:
+            self.draft.set(ConditionType.SANDBOX_READY, False, SandboxReason.HOST_LOST, verdict.message)
+        remaining = [pod for pod in self.observation.pods if not podview.has_ended(pod)]
+        self.actions += [cleanup.deletion(pod) for pod in remaining if not podview.is_terminating(pod)]
+        if remaining:
+            # Two evaluators on one journal would be worse than a wait.
+            self._bound_waiting(attempt, "pods of the lost attempt are still ending")
+            return
+        self._start(attempt.number + 1)
+
+    def _bound_waiting(self, attempt: Attempt, what: str) -> None:
+        limit = self.settings.timeouts.pod_start_seconds
+        left = limit - seconds_since(self.draft.since(ConditionType.RUNNING), self.now)
+        if left <= 0:
+            message = f"{what} after {limit:g} s (the operator's setting timeouts.podStartSeconds)"
+            self._fail(RunReason.EVALUATOR_LOST, message)
+        else:
+            self.requeue.append(left)
+
+    # Making pods
+
+    def _start(self, number: int) -> None:
+        """Makes the pods of an attempt, once all that they need is there."""
+        if self._withdrawn_are_ending():
+            return
+        workload = self._workload(number)
+        if workload is None or self._is_held_off(ConditionType.RUNNING):
+            return
+        self._show_results(workload)
+        self.actions += infrastructure.missing(self.observation, workload)
+        if self._is_sandboxed and not workload.cluster_ip:
+            # The Service's answer brings the address, and with it the next look.
+            return
+        self.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
+        self.actions.append(CreateTogether(tuple(pods.job_pods(workload))))
+
+    def _withdrawn_are_ending(self) -> bool:
+        if not attempts.withdrawn(self.observation):
+            return False
+        self.requeue.append(WITHDRAWN_RETRY_SECONDS)
+        return True
+
+    def _workload(self, number: int) -> Workload | None:
+        """The job as the builders need it; None while something that it names is missing."""
+        inputs = self.observation.inputs
+        if inputs is None:
+            raise ValueError("pods are to be made from an observation without inputs")
+        if inputs.missing:
+            self._wait_for(inputs.missing)
+            return None
+        self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, self._accepted_message())
+        return self._build(number)
+
+    def _build(self, number: int) -> Workload:
+        data, installation, inputs = self.draft.data, self.observation.installation, self.observation.inputs
+        service = self.observation.service
+        return Workload(
+            name=self.job.metadata.name,
+            namespace=self.job.metadata.namespace,
+            uid=self.job.metadata.uid,
+            spec=self.job.spec,
+            options=self.settings,
+            key=installation.key,
+            placement=Placement(data["placement"]),
+            runtime_class_name=data.get("runtimeClassName"),
+            attempt=number,
+            cluster_ip=service["spec"].get("clusterIP") if service else None,
+            api_server=installation.api_server,
+            dataset=inputs.dataset if inputs else None,
+            environment=inputs.environment if inputs else None,
+        )
+
+    def _wait_for(self, missing: Missing) -> None:
+        self.draft.set(ConditionType.ACCEPTED, False, missing.reason, missing.message)
+        limit = self.settings.timeouts.wait_for_inputs_seconds
+        left = limit - seconds_since(self.draft.since(ConditionType.ACCEPTED), self.now)
+        if left <= 0:
+            self._fail(
+                AcceptedReason.INPUTS_TIMEOUT,
+                f"{missing.message}; still so after {limit:g} s (the operator's setting timeouts.waitForInputsSeconds)",
+            )
+        else:
+            self.requeue.append(min(left, INPUTS_RETRY_SECONDS))
+
+    def _is_held_off(self, shown_on: ConditionType) -> bool:
+        """Whether the API server's refusal of the pods is still to be waited out."""
+        refusal = self.observation.refusal
+        if refusal is None:
+            return False
+        self.draft.set(shown_on, False, refusal.reason, refusal.message)
+        limit = self.settings.timeouts.pod_admission_seconds
+        left = limit - seconds_since(self.draft.since(shown_on), self.now)
+        if left <= 0:
+            self._fail(
+                refusal.reason,
+                f"{refusal.message}; still so after {limit:g} s (the operator's setting timeouts.podAdmissionSeconds)",
+            )
+            return True
+        pause = seconds_since(self.now, refusal.retry_at)
+        if pause > 0:
+            self.requeue.append(min(pause, left))
+        return pause > 0
+
+    # Pods exist
+
+    def _go_on(self, attempt: Attempt) -> None:
+        self._show_staged(attempt)
+        progress = self.observation.progress_of(attempt.number)
+        if progress:
+            results.show_progress(self.draft, progress)
+        if self._is_sandboxed:
+            self._show_sandbox(attempt)
+        collecting = progress is not None and progress.stage is not Stage.STARTING
+        if collecting and progress:
+            reason = RunReason.COLLECTING if progress.stage is Stage.COLLECTING else RunReason.SCORING
+            self.draft.set(ConditionType.RUNNING, True, reason, progress.message or _RUN_WORDS[reason])
+        elif not self.draft.is_true(ConditionType.RUNNING):
+            words = progress.message if progress and progress.message else "the job's pods were created"
+            self.draft.set(ConditionType.RUNNING, False, PodReason.PODS_CREATED, words)
+        self._poll(attempt)
+        self._keep_up(attempt)
+        self._show_waiting(attempt)
+
+    def _keep_up(self, attempt: Attempt) -> None:
+        """Makes again what the running job needs and somebody removed."""
+        workload = self._build(attempt.number)
+        self._show_results(workload)
+        self.actions += infrastructure.missing(self.observation, workload)
+        if not self._is_sandboxed:
+            return
+        useless = hosts.to_remove(self.observation, attempt, workload.cluster_ip, self.now)
+        self.actions += [cleanup.deletion(pod) for pod in useless]
+        again = hosts.look_again_after(attempt, self.now)
+        if again is not None:
+            self.requeue.append(again)
+        absent = hosts.absent(attempt, workload.hosts)
+        if absent and workload.cluster_ip and hosts.needs_hosts(self.observation, attempt):
+            self._replace_hosts(workload, absent)
+
+    def _replace_hosts(self, workload: Workload, ordinals: Iterable[int]) -> None:
+        if self._is_held_off(ConditionType.SANDBOX_READY) or attempts.withdrawn(self.observation):
+            return
+        self.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
+        self.actions.append(CreateTogether(tuple(pods.host_pod(workload, ordinal) for ordinal in ordinals)))
+
+    def _show_sandbox(self, attempt: Attempt) -> None:
+        ready = hosts.readiness(self.observation, attempt)
+        self.draft.set(ConditionType.SANDBOX_READY, ready.ready, ready.reason, ready.message)
+        if "hosts" not in self.draft.data:
+            results.show_hosts(self.draft, 0, self._hosts)
+
+    def _show_staged(self, attempt: Attempt) -> None:
+        if self.job.spec.target.gym.environment is None or attempt.evaluator is None:
+            return
+        ended = podview.terminated(attempt.evaluator, names.CONTAINER_STAGE)
+        if ended and ended.get("exitCode") == 0:
+            self.draft.set(ConditionType.STAGED, True, StagedReason.STAGED, "the environment is staged and verified")
+        elif not ended:
+            self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING, "the environment is being staged")
+
+    def _show_waiting(self, attempt: Attempt) -> None:
+        """What keeps pods from running, on the condition of the pod that it concerns."""
+        found = startup.waiting(self.observation, attempt, self.now)
+        over = next((waiting for waiting in found if waiting.is_over), None)
+        if over:
+            self._fail(over.end_reason, over.end_message)
+            return
+        for waiting in reversed(found):
+            self.requeue.append(waiting.seconds_left)
+            if not waiting.problem:
+                continue
+            if podview.is_host(waiting.pod):
+                self.draft.set(ConditionType.SANDBOX_READY, False, waiting.reason, waiting.message)
+            if not self.draft.is_true(ConditionType.RUNNING):
+                self.draft.set(ConditionType.RUNNING, False, waiting.reason, waiting.message)
+            self._restore_tokens(attempt, waiting)
+
+    def _restore_tokens(self, attempt: Attempt, waiting: startup.Waiting) -> None:
+        """Posts the job's own Secrets again if it is one of those that the kubelet misses."""
+        own = secrets.token_secrets(self._build(attempt.number))
+        if waiting.problem and waiting.problem.missing_input:
+            self.actions += [
+                Create(manifest) for manifest in own if repr(manifest["metadata"]["name"]) in waiting.message
+            ]
+
+    def _poll(self, attempt: Attempt) -> None:
+        evaluator = attempt.evaluator
+        address = podview.ip(evaluator) if evaluator else None
+        if evaluator and address and podview.is_running(evaluator, names.CONTAINER_EVALUATE):
+            host = f"[{address}]" if ":" in address else address
+            token = tokens.progress_token(self.observation.installation.key, self.job.metadata.uid)
+            self.poll = ProgressSource(f"http://{host}:{EVALUATOR_PORT}{PROGRESS_PATH}", token)
+
+    # Ends
+
+    def _fail(self, reason: StrEnum | str, message: str) -> None:
+        if self.draft.condition(ConditionType.RUNNING):
+            self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the job failed")
+        self.draft.set(ConditionType.FAILED, True, reason, message)
+        self._complete()
+
+    def _complete(self) -> None:
+        self.draft.data["completionTime"] = format_time(self.now)
+        # What was to be done for a job that goes on is void; its pods are removed once this is written.
+        self.actions.clear()
+        self.requeue = [0.0]
+        self.poll = None
+
+    def _show_results(self, workload: Workload) -> None:
+        shown = self.draft.data.setdefault("results", {})
+        shown["location"] = plans.results_location(workload)
+
+    def _accepted_message(self) -> str:
+        data = self.draft.data
+        if data["placement"] == Placement.COLOCATED:
+            return "runs colocated: evaluator and Gym share one container"
+        if data["isolation"] == Isolation.KERNEL:
+            return f"runs sandboxed under RuntimeClass {data['runtimeClassName']!r}"
+        return "runs sandboxed under the cluster's default runtime: container and network policies are the only fence"
+
+    @property
+    def _is_sandboxed(self) -> bool:
+        return self.draft.data["placement"] == Placement.SANDBOXED
+
+    @property
+    def _hosts(self) -> int:
+        return 1 if self._is_sandboxed else 0
+
+
+_HOST_WAS_READY = "the gate passed and Gym answered"
+_RUN_WORDS: dict[StrEnum, str] = {
+    RunReason.COLLECTING: "rollouts are being collected",
+    RunReason.SCORING: "the rollouts are being scored",
+}

@@ -1,0 +1,78 @@
+"""Kubernetes Events for people who look at `kubectl describe`: one for each change of a condition."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from ..api.conditions import ConditionType
+from .kube import ApiError, KubeClient
+
+Manifest = dict[str, Any]
+
+COMPONENT = "nhx-gym-operator"
+MESSAGE_LIMIT = 1000
+"""The API server takes 1,024 characters of an event's message."""
+_BAD_WHEN_TRUE = {ConditionType.FAILED, ConditionType.DEGRADED}
+_GOOD_WHILE_FALSE = {
+    "PodsCreated", "Staging", "GateChecking", "HostStarting", "RunEnded",
+}  # fmt: skip
+
+logger = logging.getLogger(__name__)
+
+
+def of_transitions(job: Manifest, old: Iterable[Manifest], new: Iterable[Manifest]) -> list[Manifest]:
+    """Events for conditions whose status or reason changed. The name is made from the change, so that
+    the same one is never told twice."""
+    before = {entry["type"]: (entry["status"], entry["reason"]) for entry in old}
+    return [_event(job, entry) for entry in new if before.get(entry["type"]) != (entry["status"], entry["reason"])]
+
+
+async def publish(api: KubeClient, events: Iterable[Manifest]) -> None:
+    """An event that cannot be written costs a log line and nothing else."""
+    for event in events:
+        try:
+            await api.create(event)
+        except ApiError as error:
+            if not error.already_exists:
+                logger.warning("Event %s could not be written: %s", event["reason"], error)
+
+
+def _event(job: Manifest, condition: Manifest) -> Manifest:
+    metadata = job["metadata"]
+    change = "/".join(
+        (metadata["uid"], condition["type"], condition["status"], condition["reason"], condition["lastTransitionTime"])
+    )
+    moment = condition["lastTransitionTime"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{metadata['name'][:200]}.{hashlib.sha256(change.encode()).hexdigest()[:16]}",
+            "namespace": metadata["namespace"],
+        },
+        "involvedObject": {
+            "apiVersion": job["apiVersion"],
+            "kind": job["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+        "type": _severity(condition),
+        "reason": condition["reason"],
+        "message": f"{condition['type']}={condition['status']}: {condition['message']}"[:MESSAGE_LIMIT],
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": COMPONENT,
+    }
+
+
+def _severity(condition: Manifest) -> str:
+    holds = condition["status"] == "True"
+    good = not holds if condition["type"] in _BAD_WHEN_TRUE else holds or condition["reason"] in _GOOD_WHILE_FALSE
+    return "Normal" if good else "Warning"

@@ -1,0 +1,209 @@
+"""The Kubernetes API in plain dicts.
+
+`kubernetes.aio` supplies configuration, authentication and connections; its typed models cost memory
+and time that a controller with thousands of objects has better uses for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from ..api.constants import FIELD_MANAGER, FILESET_PLURAL, GROUP, JOB_PLURAL, VERSION
+
+Manifest = dict[str, Any]
+
+REQUEST_TIMEOUT_SECONDS = 30.0
+_JSON = "application/json"
+_MERGE_PATCH = "application/merge-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One kind of object as the API server addresses it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def prefix(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+JOBS = Resource(GROUP, VERSION, JOB_PLURAL, "AgentEvalJob")
+FILESETS = Resource(GROUP, VERSION, FILESET_PLURAL, "FileSet")
+PODS = Resource("", "v1", "pods", "Pod")
+SERVICES = Resource("", "v1", "services", "Service")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+EVENTS = Resource("", "v1", "events", "Event")
+POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+
+POD_EVENT_FIELDS = "involvedObject.kind=Pod,type=Warning"
+"""Of all events only these are watched: what the kubelet and the scheduler complain about."""
+
+_BY_KIND = {
+    resource.kind: resource
+    for resource in (JOBS, FILESETS, PODS, SERVICES, SECRETS, CLAIMS, CONFIG_MAPS, EVENTS, POLICIES)
+}
+
+
+def resource_of(manifest: Mapping[str, Any]) -> Resource:
+    return _BY_KIND[manifest["kind"]]
+
+
+class ApiError(Exception):
+    """An answer of the API server that is not a success; `message` is the server's own."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def not_found(self) -> bool:
+        return self.status == 404
+
+    @property
+    def already_exists(self) -> bool:
+        return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def conflict(self) -> bool:
+        return self.status == 409 and not self.already_exists
+
+    @property
+    def forbidden(self) -> bool:
+        return self.status == 403
+
+    @property
+    def may_pass(self) -> bool:
+        """No connection, throttled, or a failure of the server's own: worth another try. So is 404 to a
+        list, whose CRD may be about to be served."""
+        return self.status in (0, 404, 408, 429) or self.status >= 500
+
+
+async def load_configuration(kubeconfig: str | None = None) -> client.Configuration:
+    """The service account's configuration in a pod, else that of `kubeconfig` or the default file."""
+    configuration = client.Configuration()
+    if kubeconfig is None:
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+            return configuration
+        except config.ConfigException:
+            pass
+    await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+    return configuration
+
+
+class KubeClient:
+    """Requests to one API server. Every call either returns the server's object or raises `ApiError`."""
+
+    def __init__(self, configuration: client.Configuration) -> None:
+        self._configuration = configuration
+        self._client = client.ApiClient(configuration)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Manifest:
+        return await self._request("GET", self._path(resource, namespace, name))
+
+    async def list(
+        self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = ""
+    ) -> Manifest:
+        """A consistent list: without a resource version the server answers no older than now."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        return await self._request("GET", self._path(resource, namespace), query=query)
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        resource = resource_of(manifest)
+        path = self._path(resource, manifest["metadata"]["namespace"])
+        return await self._request("POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """Server-side apply; fields that another manager changed become ours again."""
+        metadata = manifest["metadata"]
+        path = self._path(resource_of(manifest), metadata["namespace"], metadata["name"])
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._request("PATCH", path, body=manifest, query=query, content_type=_APPLY_PATCH)
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Deletes that very object: one that was made anew under the same name is left alone."""
+        body: Manifest = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        await self._request("DELETE", self._path(resource, namespace, name), body=body)
+
+    async def patch_status(self, resource: Resource, namespace: str, name: str, patch: Manifest) -> Manifest:
+        path = f"{self._path(resource, namespace, name)}/status"
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._request("PATCH", path, body=patch, query=query, content_type=_MERGE_PATCH)
+
+    def _path(self, resource: Resource, namespace: str | None, name: str = "") -> str:
+        parts = [resource.prefix]
+        if resource.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(resource.plural)
+        if name:
+            parts.append(name)
+        return "/".join(parts)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Manifest | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = _JSON,
+    ) -> Manifest:
+        headers = {"Accept": _JSON, "Content-Type": content_type}
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        parameters = urlencode({key: value for key, value in (query or {}).items() if value})
+        url = f"{self._configuration.host}{path}" + (f"?{parameters}" if parameters else "")
+        try:
+            response = await self._client.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
+            )
+            data = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+        if response.status >= 300:
+            raise _error(response.status, data)
+        return json.loads(data)
+
+
+_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
+
+
+def _error(status: int, data: bytes) -> ApiError:
+    try:
+        answer = json.loads(data)
+        return ApiError(status, answer.get("reason") or "", answer.get("message") or "")
+    except (ValueError, AttributeError):
+        return ApiError(status, "", data.decode(errors="replace")[:500])

@@ -1,0 +1,100 @@
+"""observe: gather all that exists for one job into one immutable value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..api.job import AgentEvalJob, JobStatus
+from ..api.resource import ObjectMeta
+from ..api.wire import Progress
+from ..workloads import names
+from . import podview
+from .caches import Caches
+from .inputs import InputReader
+from .kube import CLAIMS, EVENTS, PODS, POLICIES, SERVICES
+from .observation import Observation, PodEvent, Refusal
+from .policies.placement import needs_runtime_class
+from .settings import Installation
+
+Manifest = dict[str, Any]
+
+_FINAL = {"Complete", "Failed"}
+
+
+class Observer:
+    """Caches and a few reads on demand: what a job names is looked up only when pods are to be made."""
+
+    def __init__(self, installation: Installation, caches: Caches, inputs: InputReader) -> None:
+        self._installation = installation
+        self._caches = caches
+        self._inputs = inputs
+
+    async def observe(self, raw: Manifest, progress: Progress | None, refusal: Refusal | None) -> Observation:
+        """Everything about the job `raw`. Raises `ApiError` if a read fails for another reason than that
+        the object is absent or forbidden."""
+        job, invalid = _parse(raw)
+        namespace, uid = job.metadata.namespace, job.metadata.uid
+        pods = tuple(self._caches[PODS].owned_by(uid))
+        is_over = bool(job.metadata.deletion_timestamp) or _is_final(job)
+        pinned = job.status.placement is not None
+        sandbox = self._installation.settings.sandbox
+        looks_up = not invalid and not is_over
+        return Observation(
+            job=job,
+            installation=self._installation,
+            runtime_class=(
+                await self._inputs.runtime_class(sandbox.runtime_class_name)
+                if looks_up and not pinned and needs_runtime_class(sandbox)
+                else None
+            ),
+            inputs=(
+                await self._inputs.read(namespace, job.spec) if looks_up and not _has_evaluator(pods) else None
+            ),
+            service=self._named(SERVICES, uid, names.service_name(job.metadata.name)),
+            policies=tuple(self._caches[POLICIES].owned_by(uid)),
+            claim=self._named(CLAIMS, uid, names.claim_name(job.metadata.name)),
+            pods=pods,
+            ghosts=tuple(self._caches.ghosts(uid)),
+            pod_events=self._events_of(pods),
+            progress=progress,
+            refusal=refusal,
+            invalid=invalid,
+        )
+
+    def _named(self, resource: Any, uid: str, name: str) -> Manifest | None:
+        """The job's own object of that name. One that is being deleted counts: its name is taken."""
+        return next((obj for obj in self._caches[resource].owned_by(uid) if obj["metadata"]["name"] == name), None)
+
+    def _events_of(self, pods: tuple[Manifest, ...]) -> tuple[PodEvent, ...]:
+        return tuple(
+            PodEvent(podview.uid(pod), event.get("reason", ""), event.get("message", ""))
+            for pod in pods
+            if not podview.has_ended(pod)
+            for event in sorted(self._caches[EVENTS].owned_by(podview.uid(pod)), key=_last_seen)
+        )
+
+
+def _parse(raw: Manifest) -> tuple[AgentEvalJob, str]:
+    try:
+        return AgentEvalJob.model_validate(raw), ""
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        job = AgentEvalJob.model_construct(
+            metadata=ObjectMeta.model_validate(raw["metadata"]), status=JobStatus(), spec=None
+        )
+        return job, f"{where}: {problem['msg']}; delete the job and apply it again as the present CRD asks"
+
+
+def _is_final(job: AgentEvalJob) -> bool:
+    return any(entry.type in _FINAL and entry.status == "True" for entry in job.status.conditions or ())
+
+
+def _has_evaluator(pods: tuple[Manifest, ...]) -> bool:
+    return any(not podview.is_host(pod) and not podview.has_ended(pod) for pod in pods)
+
+
+def _last_seen(event: Manifest) -> str:
+    return event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]

@@ -1,0 +1,118 @@
+"""Reading a pod: what its parts are doing, in the kubelet's own words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ..api.constants import ATTEMPT_LABEL, ROLE_LABEL, Role
+from .clock import parse_time
+
+Manifest = dict[str, Any]
+
+_NO_STATE: dict[str, Any] = {}
+
+
+def uid(pod: Manifest) -> str:
+    return pod["metadata"]["uid"]
+
+
+def name(pod: Manifest) -> str:
+    return pod["metadata"]["name"]
+
+
+def role(pod: Manifest) -> str:
+    return pod["metadata"]["labels"].get(ROLE_LABEL, "")
+
+
+def is_host(pod: Manifest) -> bool:
+    return role(pod) == Role.GYM_HOST
+
+
+def attempt(pod: Manifest) -> int:
+    """The attempt that the pod belongs to; 0 if its label was taken away."""
+    text = pod["metadata"]["labels"].get(ATTEMPT_LABEL, "")
+    return int(text) if text.isdigit() else 0
+
+
+def is_terminating(pod: Manifest) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def phase(pod: Manifest) -> str:
+    return pod.get("status", {}).get("phase", "Pending")
+
+
+def has_ended(pod: Manifest) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def created(pod: Manifest) -> datetime:
+    return parse_time(pod["metadata"]["creationTimestamp"])
+
+
+def statuses(pod: Manifest) -> list[Manifest]:
+    status = pod.get("status", {})
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def state(pod: Manifest, container: str) -> dict[str, Any]:
+    """`{"waiting"|"running"|"terminated": {...}}` of a container, empty before the kubelet has one."""
+    for status in statuses(pod):
+        if status["name"] == container:
+            return status.get("state") or _NO_STATE
+    return _NO_STATE
+
+
+def terminated(pod: Manifest, container: str) -> dict[str, Any] | None:
+    return state(pod, container).get("terminated")
+
+
+def is_running(pod: Manifest, container: str) -> bool:
+    return "running" in state(pod, container)
+
+
+def has_started(pod: Manifest, container: str) -> bool:
+    return bool({"running", "terminated"} & state(pod, container).keys())
+
+
+def waiting(pod: Manifest) -> list[tuple[str, dict[str, Any]]]:
+    """Containers that wait for a reason of their own, with reason and message."""
+    return [
+        (status["name"], status["state"]["waiting"])
+        for status in statuses(pod)
+        if "waiting" in (status.get("state") or _NO_STATE)
+    ]
+
+
+def condition(pod: Manifest, kind: str) -> dict[str, Any] | None:
+    for entry in pod.get("status", {}).get("conditions", ()):
+        if entry["type"] == kind:
+            return entry
+    return None
+
+
+def container_names(pod: Manifest) -> set[str]:
+    spec = pod["spec"]
+    every = [*spec.get("initContainers", ()), *spec["containers"], *spec.get("ephemeralContainers", ())]
+    return {container["name"] for container in every}
+
+
+def volume(pod: Manifest, volume_name: str) -> dict[str, Any]:
+    for entry in pod["spec"].get("volumes", ()):
+        if entry["name"] == volume_name:
+            return entry
+    return {}
+
+
+def environment_value(pod: Manifest, container: str, variable: str) -> str | None:
+    for entry in pod["spec"]["containers"]:
+        if entry["name"] == container:
+            for pair in entry.get("env", ()):
+                if pair["name"] == variable:
+                    return pair.get("value")
+    return None
+
+
+def ip(pod: Manifest) -> str | None:
+    return pod.get("status", {}).get("podIP")

@@ -1,0 +1,54 @@
+"""Which attempt a job is in, and which of its pods there are.
+
+The status holds the highest attempt whose pods were seen to exist, and is written after they do. So a
+missing pod of that attempt was lost, and a missing pod of the next one was never made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import podview
+from ..observation import Observation
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`number` is 0 before the first. `leftovers` are pods of earlier attempts that have not ended."""
+
+    number: int
+    evaluator: Manifest | None = None
+    hosts: tuple[Manifest, ...] = ()
+    leftovers: tuple[Manifest, ...] = ()
+
+    @property
+    def pods(self) -> tuple[Manifest, ...]:
+        return (*((self.evaluator,) if self.evaluator else ()), *self.hosts)
+
+
+def current(observation: Observation) -> Attempt:
+    seen = observation.job.status.attempt or 0
+    pods = [pod for pod in observation.pods if not _withdrawn(pod, seen)]
+    number = max([seen, *(podview.attempt(pod) for pod in pods)])
+    own = [pod for pod in pods if podview.attempt(pod) == number]
+    return Attempt(
+        number=number,
+        evaluator=next((pod for pod in own if not podview.is_host(pod)), None),
+        hosts=tuple(pod for pod in own if podview.is_host(pod)),
+        leftovers=tuple(
+            pod for pod in observation.pods if podview.attempt(pod) < number and not podview.has_ended(pod)
+        ),
+    )
+
+
+def withdrawn(observation: Observation) -> tuple[Manifest, ...]:
+    """Pods on their way out whose sibling was refused: their names are taken until they are gone."""
+    seen = observation.job.status.attempt or 0
+    return tuple(pod for pod in observation.pods if _withdrawn(pod, seen))
+
+
+def _withdrawn(pod: Manifest, seen: int) -> bool:
+    return podview.is_terminating(pod) and podview.attempt(pod) > seen

@@ -1,0 +1,43 @@
+"""What becomes of pods when a job is over or being deleted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ...workloads.names import CONTAINER_EVALUATE
+from .. import podview
+from ..clock import parse_time, seconds_since
+from ..observation import DeletePod, Observation
+
+Manifest = dict[str, Any]
+
+LINGER_SECONDS = 60.0
+"""After the evaluator's end, hosts have this long to end by themselves, which keeps their logs."""
+
+
+def of_finished(observation: Observation, now: datetime) -> tuple[tuple[DeletePod, ...], float | None]:
+    """Deletions for a finished job, and seconds until there is something to delete. Ended pods stay: their
+    logs are worth more than the space. A pod whose own work ended but that still runs is kept up by a
+    container that somebody added."""
+    running = [pod for pod in observation.pods if not podview.has_ended(pod) and not podview.is_terminating(pod)]
+    if not running:
+        return (), None
+    ends = [
+        parse_time(ended["finishedAt"])
+        for pod in observation.pods
+        if (ended := podview.terminated(pod, CONTAINER_EVALUATE)) and ended.get("finishedAt")
+    ]
+    left = LINGER_SECONDS - seconds_since(max(ends), now) if ends else 0.0
+    if left > 0:
+        return (), left
+    return tuple(deletion(pod) for pod in running), None
+
+
+def of_deleted(observation: Observation) -> tuple[DeletePod, ...]:
+    """A job that is being deleted stops at once, even where a finalizer holds the job itself."""
+    return tuple(deletion(pod) for pod in observation.pods if not podview.is_terminating(pod))
+
+
+def deletion(pod: Manifest) -> DeletePod:
+    return DeletePod(pod["metadata"]["namespace"], podview.name(pod), podview.uid(pod))

@@ -1,0 +1,159 @@
+"""The gym host: whether its sandbox is as built, how far it is, and when it is replaced.
+
+The evaluator waits for a host that it lost and takes a new one in its place, so a host is replaced
+within the attempt. Only the evaluator's loss makes a new attempt.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...api.conditions import PodReason, SandboxReason
+from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, Progress, Stage
+from ...workloads import names
+from .. import podview
+from ..clock import parse_time, seconds_since
+from ..observation import Observation
+from .attempt import Attempt
+from .retry import how_it_ended
+
+Manifest = dict[str, Any]
+
+REPLACEMENTS_LIMIT = 6
+"""Hosts of one attempt that may be lost. As the limit of lost attempts."""
+HOST_END_GRACE_SECONDS = 15.0
+"""An evaluator whose host ended has this long to say what that means for the job."""
+_BUILT_CONTAINERS = {names.CONTAINER_GATE, names.CONTAINER_HOST}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a sandbox cannot be used, for good."""
+
+    reason: StrEnum
+    message: str
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """The condition SandboxReady."""
+
+    ready: bool
+    reason: SandboxReason
+    message: str
+
+
+def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
+    """A gate that did not pass, a container that nobody asked for, or too many lost hosts."""
+    for host in attempt.hosts:
+        foreign = podview.container_names(host) - _BUILT_CONTAINERS
+        if foreign:
+            return Fault(
+                PodReason.POD_CHANGED,
+                f"host pod {podview.name(host)!r} holds containers that this operator did not ask for: "
+                f"{', '.join(sorted(foreign))}; exempt pods with the label {names.ROLE_LABEL}=gym-host from "
+                f"whatever adds them",
+            )
+        gate = podview.terminated(host, names.CONTAINER_GATE)
+        if gate and gate.get("exitCode") != 0:
+            # The gate has one code for an open sandbox; every other end is one without a verdict.
+            is_open = gate.get("exitCode") == GATE_OPEN_EXIT_CODE
+            words = gate.get("message", "").strip() or f"exit code {gate.get('exitCode')}"
+            return Fault(SandboxReason.SANDBOX_OPEN if is_open else SandboxReason.GATE_FAILED, words)
+    lost = [pod for pod in observation.ghosts if podview.is_host(pod) and podview.attempt(pod) == attempt.number]
+    if len(lost) > REPLACEMENTS_LIMIT:
+        return Fault(
+            SandboxReason.HOST_LOST,
+            f"{len(lost)} gym hosts of attempt {attempt.number} were lost, the last one: "
+            f"{how_it_ended(lost[-1], podview.terminated(lost[-1], names.CONTAINER_HOST))}",
+        )
+    return None
+
+
+def readiness(observation: Observation, attempt: Attempt) -> Readiness:
+    """How far the hosts are, from the evaluator if it answers, else from the host pods."""
+    progress = observation.progress_of(attempt.number)
+    if progress and (progress.stage is not Stage.STARTING or _all_ready(progress)):
+        if progress.stage is Stage.COLLECTING and not _all_ready(progress):
+            return Readiness(False, SandboxReason.HOST_LOST, progress.message or "a gym host stopped answering")
+        return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
+    if any(podview.is_running(host, names.CONTAINER_HOST) for host in attempt.hosts):
+        return Readiness(False, SandboxReason.HOST_STARTING, "the gate passed; Gym's servers are starting")
+    return Readiness(
+        False, SandboxReason.GATE_CHECKING, "the sandbox's network policy has still to be shown to hold"
+    )
+
+
+def to_remove(observation: Observation, attempt: Attempt, cluster_ip: str | None, now: datetime) -> list[Manifest]:
+    """Host pods that are of no use any more while the evaluator needs them: ended ones, and such that
+    know an address which the Service no longer has."""
+    if not needs_hosts(observation, attempt):
+        return []
+    return [
+        host
+        for host in attempt.hosts
+        if not podview.is_terminating(host)
+        and (_ended_for_long(host, now) or _knows_another_address(host, cluster_ip))
+    ]
+
+
+def absent(attempt: Attempt, desired: int) -> list[int]:
+    """Ordinals without a pod. A terminating pod holds its name until it is gone."""
+    return list(range(desired))[len(attempt.hosts) :]
+
+
+def needs_hosts(observation: Observation, attempt: Attempt) -> bool:
+    """False once all rollouts are in, when hosts end because they were told to."""
+    progress = observation.progress_of(attempt.number)
+    return progress is None or progress.stage in (Stage.STARTING, Stage.COLLECTING)
+
+
+def look_again_after(attempt: Attempt, now: datetime) -> float | None:
+    """Seconds until an ended host's grace is over; None if there is none."""
+    left = [
+        HOST_END_GRACE_SECONDS - _seconds_ended(ended, now)
+        for host in attempt.hosts
+        if (ended := podview.terminated(host, names.CONTAINER_HOST))
+    ]
+    return min((seconds for seconds in left if seconds > 0), default=None)
+
+
+def known_address(pods: tuple[Manifest, ...]) -> str | None:
+    """The Service address in the plan of a host pod that is still there."""
+    for pod in pods:
+        if not podview.is_host(pod) or podview.has_ended(pod):
+            continue
+        plan = podview.environment_value(pod, names.CONTAINER_HOST, HOST_PLAN_ENV)
+        if plan:
+            return urlsplit(json.loads(plan)["evaluator_url"]).hostname
+    return None
+
+
+def _all_ready(progress: Progress) -> bool:
+    return progress.hosts > 0 and progress.hosts_ready >= progress.hosts
+
+
+def _ended_for_long(host: Manifest, now: datetime) -> bool:
+    if not podview.has_ended(host):
+        return False
+    ended = podview.terminated(host, names.CONTAINER_HOST)
+    if ended is None:
+        # Evicted, or its node is gone: a failed gate was a fault before this is asked.
+        return True
+    # Without progress to go by, a clean end is an evaluator's order.
+    return _seconds_ended(ended, now) >= HOST_END_GRACE_SECONDS and ended.get("exitCode") != 0
+
+
+def _knows_another_address(host: Manifest, cluster_ip: str | None) -> bool:
+    known = known_address((host,))
+    return bool(cluster_ip and known and known != cluster_ip)
+
+
+def _seconds_ended(ended: dict[str, Any], now: datetime) -> float:
+    finished = ended.get("finishedAt")
+    return seconds_since(parse_time(finished), now) if finished else HOST_END_GRACE_SECONDS

@@ -1,0 +1,55 @@
+"""What has to exist before a job's pods: address, policies, claim. Made again when it goes missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...api.wire import Placement
+from ...workloads import network, storage
+from ...workloads.workload import Workload
+from ..observation import Apply, Observation
+from . import hosts
+
+Manifest = dict[str, Any]
+
+
+def missing(observation: Observation, workload: Workload) -> list[Apply]:
+    """Applies for what is absent or was changed by hand; nothing for what is as it should be."""
+    actions = []
+    if workload.placement is Placement.SANDBOXED:
+        actions += _service(observation, workload)
+    present = {policy["metadata"]["name"]: policy for policy in observation.policies}
+    for manifest in network.network_policies(workload):
+        live = present.get(manifest["metadata"]["name"])
+        if live is None or not contains(live, manifest):
+            actions.append(Apply(manifest))
+    claim = storage.results_claim(workload)
+    if claim and observation.claim is None:
+        actions.append(Apply(claim))
+    return actions
+
+
+def _service(observation: Observation, workload: Workload) -> list[Apply]:
+    # Running hosts know one address. After a refusal (someone else has it by now) any will do: the
+    # hosts are replaced then.
+    known = None if observation.refusal else hosts.known_address(observation.pods)
+    live = observation.service
+    if live is None:
+        return [Apply(network.evaluator_service(workload, known))]
+    manifest = network.evaluator_service(workload)
+    return [] if contains(live, manifest) else [Apply(manifest)]
+
+
+def contains(live: Any, desired: Any) -> bool:
+    """Whether `live` says at least what `desired` says: the API server adds defaults of its own."""
+    if isinstance(desired, dict):
+        return isinstance(live, dict) and all(
+            key in live and contains(live[key], value) for key, value in desired.items()
+        )
+    if isinstance(desired, list):
+        return (
+            isinstance(live, list)
+            and len(live) == len(desired)
+            and all(contains(own, other) for own, other in zip(live, desired, strict=True))
+        )
+    return live == desired

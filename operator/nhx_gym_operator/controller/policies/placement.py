@@ -1,0 +1,57 @@
+"""Where a job runs: decided by the administrator's settings and by what the cluster offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...api.conditions import AcceptedReason
+from ...api.constants import Isolation
+from ...api.job import JobSpec
+from ...api.wire import Placement
+from ..inputs import Missing
+from ..observation import Refused
+from ..settings import Sandbox, SandboxMode
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A placement as it is pinned in the status."""
+
+    placement: Placement
+    isolation: Isolation
+    runtime_class_name: str | None
+
+
+def place(spec: JobSpec, sandbox: Sandbox, runtime_class: bool | Missing | None) -> Placed | Refused:
+    """Fails closed: what needs a sandbox is refused where there is none, naming the setting."""
+    trouble = _sandbox_trouble(sandbox, runtime_class)
+    if trouble is None:
+        runtime = sandbox.runtime_class_name if sandbox.isolation is Isolation.KERNEL else None
+        return Placed(Placement.SANDBOXED, sandbox.isolation, runtime)
+    if sandbox.mode is SandboxMode.REQUIRED:
+        return Refused(AcceptedReason.SANDBOX_UNAVAILABLE, f"sandbox.mode is Required, but {trouble}")
+    environment = spec.target.gym.environment
+    if environment is not None:
+        return Refused(
+            AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX,
+            f"the environment FileSet {environment.file_set.name!r} holds code that runs sandboxed or not at "
+            f"all, but {trouble}",
+        )
+    return Placed(Placement.COLOCATED, Isolation.CONTAINER_ONLY, None)
+
+
+def _sandbox_trouble(sandbox: Sandbox, runtime_class: bool | Missing | None) -> str | None:
+    if sandbox.mode is SandboxMode.DISABLED:
+        return "the operator's setting sandbox.mode is Disabled; an administrator can set it to Auto or Required"
+    if sandbox.isolation is Isolation.CONTAINER_ONLY or runtime_class is True:
+        return None
+    if isinstance(runtime_class, Missing):
+        return runtime_class.message
+    return (
+        f"this cluster has no RuntimeClass {sandbox.runtime_class_name!r}; an administrator can install it, name "
+        f"another in the operator's setting sandbox.runtimeClassName, or set sandbox.isolation to ContainerOnly"
+    )
+
+
+def needs_runtime_class(sandbox: Sandbox) -> bool:
+    return sandbox.mode is not SandboxMode.DISABLED and sandbox.isolation is Isolation.KERNEL

@@ -1,0 +1,124 @@
+"""The end of a run: what the evaluator's outcome means for the job, and how the status shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...api.conditions import ConditionType, RunReason
+from ...api.outcome import MAX_AGGREGATES
+from ...api.wire import Outcome, Progress
+from ...workloads.names import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE
+from .. import podview
+from ..draft import StatusDraft
+
+Manifest = dict[str, Any]
+
+REWARD = "gym_reward.reward"
+KERNEL_KEY = "kernel"
+"""Under this key of an outcome's versions stands what the host's kernel said of itself."""
+_ROLES = {
+    CONTAINER_EVALUATE: "evaluator",
+    CONTAINER_STAGE: "stage",
+    CONTAINER_GATE: "gate",
+    CONTAINER_HOST: "gymHost",
+}
+
+
+def show_progress(draft: StatusDraft, progress: Progress) -> None:
+    """Counts and running mean. Counts of 0 of 0 say nothing and are not shown."""
+    if progress.total:
+        finished = progress.done + progress.failed
+        shown: dict[str, Any] = {
+            "done": progress.done,
+            "failed": progress.failed,
+            "total": progress.total,
+            "summary": f"{finished}/{progress.total}",
+        }
+        if progress.mean_reward is not None:
+            shown["meanReward"] = progress.mean_reward
+            draft.data["reward"] = f"{progress.mean_reward:.2f}"
+        draft.data["progress"] = shown
+    if progress.hosts:
+        show_hosts(draft, progress.hosts_ready, progress.hosts)
+
+
+def show_hosts(draft: StatusDraft, ready: int, desired: int) -> None:
+    draft.data["hosts"] = {"ready": ready, "desired": desired, "summary": f"{ready}/{desired}"}
+
+
+def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
+    """Everything that was scored, whether the job succeeded or not."""
+    show_progress(draft, outcome.progress)
+    data = draft.data
+    aggregates = [_camel(entry.model_dump(exclude_none=True)) for entry in outcome.aggregates[:MAX_AGGREGATES]]
+    if aggregates:
+        data["aggregates"] = aggregates
+    dropped = outcome.aggregates_dropped + max(0, len(outcome.aggregates) - MAX_AGGREGATES)
+    if dropped:
+        data["aggregatesDropped"] = dropped
+    if outcome.coverage is not None:
+        data["coverage"] = outcome.coverage
+    if outcome.usage:
+        data["usage"] = {name: _camel(usage.model_dump()) for name, usage in outcome.usage.items()}
+    if outcome.results_path:
+        data.setdefault("results", {})["path"] = outcome.results_path
+    reward = next((entry.value for entry in outcome.aggregates if entry.name == REWARD), None)
+    if reward is not None:
+        data["reward"] = f"{reward:.2f}"
+    ran = data.setdefault("ran", {})
+    versions = {name: version for name, version in outcome.versions.items() if name != KERNEL_KEY}
+    if versions:
+        ran["versions"] = versions
+    if kernel := outcome.versions.get(KERNEL_KEY):
+        ran["hostKernel"] = kernel[:512]
+    if outcome.environment_digest:
+        ran["environmentDigest"] = outcome.environment_digest
+
+
+def show_images(draft: StatusDraft, pods: Iterable[Manifest]) -> None:
+    """Image digests as the kubelet reports them, by role."""
+    images = {
+        _ROLES[status["name"]]: status["imageID"]
+        for pod in pods
+        for status in podview.statuses(pod)
+        if status["name"] in _ROLES and status.get("imageID")
+    }
+    if images:
+        ran = draft.data.setdefault("ran", {})
+        ran["images"] = {**ran.get("images", {}), **images}
+
+
+def conclude(draft: StatusDraft, outcome: Outcome) -> None:
+    """Complete, Degraded and Failed of a run that came to its end."""
+    if outcome.state != "Complete":
+        reason = outcome.reason or RunReason.EVALUATION_FAILED
+        message = _sentences([outcome.message or "the evaluator gave no reason", *outcome.warnings])
+        draft.set(ConditionType.FAILED, True, reason, message)
+        return
+    lacking = outcome.progress.total - outcome.progress.done
+    counted = f"{outcome.progress.done} of {outcome.progress.total} rollouts have a reward"
+    reason = RunReason.MIN_COVERAGE_REACHED if lacking > 0 else RunReason.ALL_ROLLOUTS_RECORDED
+    draft.set(ConditionType.COMPLETE, True, reason, _sentences([counted, *outcome.warnings]))
+    if lacking > 0:
+        draft.set(
+            ConditionType.DEGRADED,
+            True,
+            RunReason.ROLLOUTS_MISSING,
+            _sentences([outcome.message or counted, *outcome.degraded]),
+        )
+    elif outcome.degraded:
+        draft.set(ConditionType.DEGRADED, True, RunReason.AGGREGATES_MISSING, _sentences(outcome.degraded))
+
+
+def _sentences(parts: list[str]) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _camel(fields: dict[str, Any]) -> dict[str, Any]:
+    return {_camel_name(name): value for name, value in fields.items()}
+
+
+def _camel_name(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

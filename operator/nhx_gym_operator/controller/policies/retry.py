@@ -1,0 +1,110 @@
+"""When an attempt is lost, and whether there is a next one.
+
+A lost attempt is no verdict on the job: a node went away, someone deleted a pod, memory ran out. What
+was recorded is on the claim, and the next attempt collects only the rest. With an emptyDir the records
+are gone too, and collecting them again would be a second bill that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ...api.conditions import ConditionType, RunReason
+from ...api.wire import Progress, Stage
+from ...workloads.names import CONTAINER_EVALUATE
+from .. import podview
+from ..observation import Observation
+from . import outcome
+from .attempt import Attempt
+
+Manifest = dict[str, Any]
+
+LOST_ATTEMPTS_LIMIT = 6
+"""As `backoffLimit` of batch/v1 Job by default."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows from a lost attempt: the end of the job, or another attempt."""
+
+    final: bool
+    reason: StrEnum
+    message: str
+
+
+def find_loss(attempt: Attempt) -> str | None:
+    """How an attempt whose pods existed was lost; None while it may still end by itself."""
+    evaluator = attempt.evaluator
+    if evaluator is None:
+        return f"the evaluator pod of attempt {attempt.number} is gone"
+    if podview.is_terminating(evaluator) and not podview.has_ended(evaluator):
+        # It has its grace period to write an outcome; its end or its disappearance comes as an event.
+        return None
+    ended = podview.terminated(evaluator, CONTAINER_EVALUATE)
+    if ended or podview.has_ended(evaluator):
+        return how_it_ended(evaluator, ended)
+    return None
+
+
+def judge(observation: Observation, attempt: Attempt, loss: str) -> Verdict:
+    """Another attempt, unless records were lost with the evaluator or too many attempts were lost."""
+    if not _keeps_results(observation) and _may_have_collected(observation, attempt):
+        return Verdict(
+            True,
+            RunReason.RESULTS_LOST,
+            f"{loss}, and with it the emptyDir that held the results; to survive this, set "
+            f"spec.results.persistentVolumeClaim",
+        )
+    if attempt.number > LOST_ATTEMPTS_LIMIT:
+        return Verdict(
+            True,
+            RunReason.EVALUATOR_LOST,
+            f"{loss}; {attempt.number} attempts were lost, and more than {LOST_ATTEMPTS_LIMIT} are not made good",
+        )
+    return Verdict(False, RunReason.EVALUATOR_LOST, f"{loss}; attempt {attempt.number + 1} follows")
+
+
+def how_it_ended(pod: Manifest, ended: dict[str, Any] | None) -> str:
+    """One clause on a pod that ended without saying more itself."""
+    name = podview.name(pod)
+    if ended:
+        words = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
+        return f"pod {name!r} ended without an outcome: {words}"
+    status = pod.get("status", {})
+    words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    return f"pod {name!r} ended without an outcome: {words or 'no reason given'}"
+
+
+def _keeps_results(observation: Observation) -> bool:
+    return observation.job.spec.results.persistent_volume_claim is not None
+
+
+def _may_have_collected(observation: Observation, attempt: Attempt) -> bool:
+    """Whether rollouts may have been paid for. Only what this process saw itself can show that none were:
+    an operator that was away does not know."""
+    last_seen = attempt.evaluator or _ghost(observation, attempt.number)
+    if last_seen is None or _was_running(observation):
+        return True
+    said = outcome.last_outcome(last_seen)
+    progress = said.progress if said else observation.progress_of(attempt.number)
+    if progress is not None:
+        return _collected(progress)
+    return podview.has_started(last_seen, CONTAINER_EVALUATE)
+
+
+def _collected(progress: Progress) -> bool:
+    return progress.stage is not Stage.STARTING or progress.done + progress.failed > 0
+
+
+def _was_running(observation: Observation) -> bool:
+    conditions = observation.job.status.conditions or ()
+    return any(entry.type == ConditionType.RUNNING and entry.status == "True" for entry in conditions)
+
+
+def _ghost(observation: Observation, attempt: int) -> Manifest | None:
+    for pod in reversed(observation.ghosts):
+        if podview.attempt(pod) == attempt and not podview.is_host(pod):
+            return pod
+    return None

@@ -1,0 +1,180 @@
+"""One pass over one job or FileSet: observe, decide, act, write the status, tell what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from ..api.fileset import FileSet
+from . import clock, events
+from .act import ActionRefused, Actor, merge_patch
+from .cached_reads import CachedReads
+from .caches import Caches, owner_uid
+from .decide import decide
+from .filesets import RESOLVED_AGAIN_SECONDS, UNRESOLVED_AGAIN_SECONDS, file_set_status
+from .inputs import InputReader, Missing, file_set_files
+from .kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient, Resource
+from .observation import Action, CreateTogether, Decision, Refusal
+from .observe import Observer
+from .progress import ProgressPoller
+from .queue import WorkQueue
+from .settings import Installation
+
+Manifest = dict[str, Any]
+
+WORKERS = 8
+REFUSAL_BASE_SECONDS = 1.0
+REFUSAL_LIMIT_SECONDS = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Subject(StrEnum):
+    """What a key of the queue is the UID of."""
+
+    JOB = "job"
+    FILE_SET = "fileset"
+
+
+@dataclass(frozen=True)
+class Key:
+    subject: Subject
+    uid: str
+
+
+class Reconciler:
+    """Owns queue, caches and everything else that lives as long as the operator does."""
+
+    def __init__(
+        self, installation: Installation, api: KubeClient, *, now: Callable[[], datetime] = clock.now
+    ) -> None:
+        self._api = api
+        self._now = now
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self.caches = Caches(self._enqueue_for, installation.settings.watch_namespaces)
+        self._inputs = InputReader(CachedReads(api))
+        self._observer = Observer(installation, self.caches, self._inputs)
+        self._actor = Actor(api, self.caches)
+        self._poller = ProgressPoller(lambda uid: self._queue.add(Key(Subject.JOB, uid)))
+        self._refusals: dict[str, tuple[int, Refusal]] = {}
+
+    async def run(self) -> None:
+        """Works until cancelled. The caches must have been primed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.caches.keep_verified(self._api), name="cache verification")
+            tasks.create_task(self._poller.run(), name="progress poller")
+            for number in range(WORKERS):
+                tasks.create_task(self._work(), name=f"worker {number}")
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                again = await self._reconcile(key)
+            except ApiError as error:
+                pause = self._queue.add_after_failure(key)
+                level = logging.DEBUG if error.conflict else logging.WARNING
+                logger.log(level, "%s %s: %s; again in %.1f s", key.subject, key.uid, error, pause)
+            except Exception:
+                pause = self._queue.add_after_failure(key)
+                logger.exception("%s %s failed; again in %.1f s", key.subject, key.uid, pause)
+            else:
+                self._queue.succeeded(key)
+                if again is not None:
+                    self._queue.add_after(key, again)
+            finally:
+                self._queue.done(key)
+
+    async def _reconcile(self, key: Key) -> float | None:
+        if key.subject is Subject.FILE_SET:
+            return await self._reconcile_file_set(key.uid)
+        return await self._reconcile_job(key.uid)
+
+    async def _reconcile_job(self, uid: str) -> float | None:
+        raw = self.caches[JOBS].get(uid)
+        if raw is None:
+            self._forget(uid)
+            return None
+        refusal = self._refusals[uid][1] if uid in self._refusals else None
+        observation = await self._observer.observe(raw, self._poller.latest(uid), refusal)
+        decision = decide(observation, self._now())
+        self._poller.watch(uid, decision.poll)
+        refused = await self._perform(uid, decision)
+        await self._write_job_status(raw, decision.status)
+        return 0.0 if refused else decision.requeue_after
+
+    async def _perform(self, uid: str, decision: Decision) -> bool:
+        """True if the API server refused an action; the others after it are left for later."""
+        for action in decision.actions:
+            try:
+                await self._actor.perform(action)
+            except ActionRefused as refused:
+                self._note_refusal(uid, refused)
+                return True
+            self._end_refusal(uid, action)
+        return False
+
+    def _note_refusal(self, uid: str, refused: ActionRefused) -> None:
+        count = self._refusals[uid][0] + 1 if uid in self._refusals else 0
+        pause = min(REFUSAL_LIMIT_SECONDS, REFUSAL_BASE_SECONDS * 2**count)
+        # Jobs that were refused together must not ask together again.
+        retry_at = self._now() + timedelta(seconds=pause * random.uniform(0.75, 1.25))
+        self._refusals[uid] = (count, Refusal(refused.reason, refused.message, retry_at))
+        logger.info("job %s: %s; again in %.0f s", uid, refused.message, pause)
+
+    def _end_refusal(self, uid: str, action: Action) -> None:
+        if isinstance(action, CreateTogether):
+            self._refusals.pop(uid, None)
+
+    async def _write_job_status(self, raw: Manifest, status: Manifest) -> None:
+        try:
+            changed = await self._actor.write_status(raw, status)
+        except ApiError as error:
+            if error.not_found:
+                return
+            raise
+        if changed:
+            before = (raw.get("status") or {}).get("conditions", ())
+            await events.publish(self._api, events.of_transitions(raw, before, status.get("conditions", ())))
+
+    async def _reconcile_file_set(self, uid: str) -> float | None:
+        raw = self.caches[FILESETS].get(uid)
+        if raw is None or "deletionTimestamp" in raw["metadata"]:
+            return None
+        file_set = FileSet.model_validate(raw)
+        keys = await self._inputs.config_map_keys(file_set.metadata.namespace, file_set.spec.source.config_map.name)
+        found = keys if isinstance(keys, Missing) else file_set_files(file_set, keys)
+        status = file_set_status(file_set, found, self._now())
+        patch = merge_patch(raw.get("status") or {}, status)
+        if patch:
+            metadata = raw["metadata"]
+            body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
+            answer = await self._api.patch_status(FILESETS, metadata["namespace"], metadata["name"], body)
+            self.caches[FILESETS].put(answer)
+        resolved = status["conditions"][0]["status"] == "True"
+        return RESOLVED_AGAIN_SECONDS if resolved else UNRESOLVED_AGAIN_SECONDS
+
+    def _forget(self, uid: str) -> None:
+        self._refusals.pop(uid, None)
+        self._poller.forget(uid)
+        self.caches.forget_job(uid)
+        self._queue.forget(Key(Subject.JOB, uid))
+
+    def _enqueue_for(self, resource: Resource, obj: Manifest) -> None:
+        """Puts into the queue what an object that changed may matter to."""
+        if resource is JOBS or resource is FILESETS:
+            subject = Subject.JOB if resource is JOBS else Subject.FILE_SET
+            self._queue.add(Key(subject, obj["metadata"]["uid"]))
+            return
+        owner = owner_uid(obj)
+        if resource is EVENTS:
+            pod = self.caches[PODS].get(owner)
+            owner = owner_uid(pod) if pod else ""
+        if owner:
+            self._queue.add(Key(Subject.JOB, owner))

@@ -1,0 +1,117 @@
+"""The operator's settings: one YAML file, which the chart renders, and one key file.
+
+Field names are the chart's values in camelCase. What concerns a job's pods is described in
+`workloads.options`; here is what the control loop itself needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import yaml
+from pydantic import Field, ValidationError
+
+from ..api.constants import Isolation
+from ..workloads.options import Options, WorkloadOptions
+
+SETTINGS_ENV = "NHX_SETTINGS"
+DEFAULT_SETTINGS_FILE = "/etc/nhx-gym-operator/settings.yaml"
+KEY_FILE_ENV = "NHX_OPERATOR_KEY_FILE"
+DEFAULT_KEY_FILE = "/var/run/secrets/nhx-gym-operator/key"
+MIN_KEY_BYTES = 32
+
+_API_HOST_ENV = "KUBERNETES_SERVICE_HOST"
+_API_PORT_ENV = "KUBERNETES_SERVICE_PORT"
+
+
+class SettingsError(ValueError):
+    """Settings or key that the operator cannot start with; names the file and the field."""
+
+
+class SandboxMode(StrEnum):
+    AUTO = "Auto"
+    """Sandboxed where the isolation is there, else colocated for what is built into the images."""
+    REQUIRED = "Required"
+    DISABLED = "Disabled"
+
+
+class Sandbox(Options):
+    """Where jobs run. Never a field of a job."""
+
+    mode: SandboxMode = SandboxMode.AUTO
+    runtime_class_name: str = "gvisor"
+    isolation: Isolation = Isolation.KERNEL
+    """`Kernel` needs the RuntimeClass. `ContainerOnly` runs hosts under the cluster's default runtime,
+    with the same policies and the same gate."""
+
+
+class Timeouts(Options):
+    """Bounds of every wait, in seconds."""
+
+    pod_start_seconds: float = Field(default=900, gt=0)
+    """From a pod's creation until its containers run. As long as the platform waits for a host to be
+    ready (evals/agent-eval/gym-sandbox-configuration.mdx, "Host ready wait")."""
+    wait_for_inputs_seconds: float = Field(default=300, gt=0)
+    """How long something that a job names may be missing."""
+    pod_admission_seconds: float = Field(default=3600, gt=0)
+    """How long a quota or an admission policy may refuse a job's pods."""
+
+
+class Settings(WorkloadOptions):
+    """Everything an administrator sets."""
+
+    sandbox: Sandbox = Field(default_factory=Sandbox)
+    watch_namespaces: tuple[str, ...] = ()
+    """Namespaces to serve. Empty: all."""
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What one running operator knows from its start: settings, key, and where the API is."""
+
+    settings: Settings
+    key: bytes = field(repr=False)
+    api_server: tuple[str, int] | None = None
+    """Address of the cluster's API as pods know it; None outside a cluster."""
+
+
+def load_installation(environ: Mapping[str, str] = os.environ) -> Installation:
+    """Reads settings and key. Raises `SettingsError`."""
+    settings = load_settings(Path(environ.get(SETTINGS_ENV, DEFAULT_SETTINGS_FILE)))
+    key = load_key(Path(environ.get(KEY_FILE_ENV, DEFAULT_KEY_FILE)))
+    host = environ.get(_API_HOST_ENV)
+    api_server = (host, int(environ.get(_API_PORT_ENV, "443"))) if host else None
+    return Installation(settings=settings, key=key, api_server=api_server)
+
+
+def load_settings(path: Path) -> Settings:
+    try:
+        content = yaml.safe_load(path.read_text()) or {}
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; set {SETTINGS_ENV} to the settings file") from error
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path} is not YAML: {error}") from error
+    try:
+        return Settings.model_validate(content)
+    except ValidationError as error:
+        raise SettingsError(f"{path}: {_first_problem(error)}") from error
+
+
+def load_key(path: Path) -> bytes:
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; set {KEY_FILE_ENV} to the operator's key") from error
+    if len(key) < MIN_KEY_BYTES:
+        raise SettingsError(f"{path} holds {len(key)} bytes; a key of at least {MIN_KEY_BYTES} is needed")
+    return key
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

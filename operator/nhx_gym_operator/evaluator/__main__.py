@@ -1,0 +1,85 @@
+"""`python -m nhx_gym_operator.evaluator run|stage`: the two programs of an evaluator pod."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .plan import Paths, PlanError, load_plan, load_tokens
+from .run import Evaluation
+from .stage import StagingError, manifest_text, stage
+
+log = logging.getLogger("nhx_gym_operator.evaluator")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit code is 0 if the job is complete (or the environment staged), else 1."""
+    parser = argparse.ArgumentParser(prog="python -m nhx_gym_operator.evaluator", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="run|stage")
+    commands.add_parser("run", help="collect and score the job's rollouts").set_defaults(command=_run)
+    commands.add_parser("stage", help="copy and check the job's environment").set_defaults(command=_stage)
+    command: Callable[[Paths], int] = parser.parse_args(arguments).command
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    return command(Paths())
+
+
+def _run(paths: Paths) -> int:
+    try:
+        plan = load_plan(os.environ)
+        evaluation = Evaluation(plan, paths, load_tokens(paths.tokens, plan))
+    except PlanError as error:
+        return _refuse(str(error), paths.termination_log)
+    log.info("job %s/%s, attempt %d, %s", plan.namespace, plan.job, plan.attempt, plan.placement)
+    return asyncio.run(_until_signal(evaluation))
+
+
+async def _until_signal(evaluation: Evaluation) -> int:
+    work = asyncio.create_task(evaluation.run())
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        # Once: a second cancellation would interrupt the tidying up that the first began.
+        if not work.cancelling():
+            work.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        outcome = await work
+    except asyncio.CancelledError:
+        log.warning("ended by a signal")
+        return 1
+    log.info("%s (%s): %s", outcome.state, outcome.reason, outcome.message)
+    return 0 if outcome.state == "Complete" else 1
+
+
+def _stage(paths: Paths) -> int:
+    try:
+        staged = stage(paths.environment_source, paths.environment)
+    except StagingError as error:
+        return _refuse(str(error), paths.termination_log)
+    _say(manifest_text(staged), paths.termination_log)
+    return 0
+
+
+def _refuse(message: str, termination_log: Path) -> int:
+    print(message, file=sys.stderr)
+    _say(message, termination_log)
+    return 1
+
+
+def _say(message: str, termination_log: Path) -> None:
+    try:
+        termination_log.write_text(message[:4000], encoding="utf-8")
+    except OSError as error:
+        log.error("cannot write %s: %s", termination_log, error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""Rollouts by Gym's own two-step flow in this container: `gym env start`, then `gym eval run --no-serve`.
+
+How NeMo Gym 0.5.0 is used (`nemo_gym/rollout_collection.py`):
+- `--resume` with an output file and its `…_materialized_inputs.jsonl` runs exactly the inputs that the
+  output lacks, and aggregates over all. So we write both, and every run, the first one too, resumes.
+- One failed rollout ends the command (exit code 1) and with it the rollouts in flight. Those recorded
+  stay in the output; the next run gets all that is missing but the failed one.
+- Which one failed, and why, it prints only with `global_aiohttp_client_request_debug` in the servers'
+  configuration, which it takes over from them: `Response content: …` from `raise_for_status`, then
+  `[rollout_collection] /run failed status=… row={…}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from nhx_evals_sdk.agent_eval.runtimes.gym.config import (
+    HYDRA_SUBDIR,
+    GymRuntimeConfig,
+    model_call_capture_dir,
+    selection_args,
+)
+from nhx_evals_sdk.agent_eval.runtimes.gym.process import VALIDATE_TIMEOUT_S, pending_servers
+from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX
+from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
+
+from nhx_gym_operator.api.conditions import SandboxReason
+from nhx_gym_operator.api.wire import FailureClass
+
+from ..errors import JobFailed
+from ..failed_calls import FailedCalls
+from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
+from ..rollouts import MAX_MESSAGE, Failure, Rollout, RolloutKey
+from .protocol import AggregatesMissing, Record
+
+POLL_S = 0.25
+RUNS_WITHOUT_A_ROW = 3
+"""After so many runs in a row that recorded nothing, what is still missing is given up."""
+AGGREGATE_TIMEOUT_S = 600.0
+CLIENT_GRACE_S = 5.0
+"""For `gym eval run`, which only talks to the servers: theirs is the job's grace."""
+
+_READY = re.compile(r"All \d+ / \d+ servers ready")
+_CONTENT = "Response content: "
+_FAILED_ROW = re.compile(r"\[rollout_collection\] /run failed status=(\S+) row=(\{.*\})")
+_MODEL_CALLS = "_nhx_model_calls"
+
+log = logging.getLogger(__name__)
+
+
+class InContainer:
+    """A `Collector` that runs Gym beside itself. Files go to `directory`, the bundle's `gym_run`."""
+
+    def __init__(self, config: GymRuntimeConfig, directory: Path, token: str, failed_calls: FailedCalls) -> None:
+        self._config = config
+        self._directory = directory
+        self._token = token
+        self._failed_calls = failed_calls
+        self._gym = ""
+        self._environment: dict[str, str] = {}
+        self._servers: GymProcess | None = None
+        self._aggregated: set[RolloutKey] | None = None
+        self._runs = 0
+        self._last_words = ""
+
+    async def __aenter__(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._gym = find_gym()
+        self._environment = gym_environment(self._config, self._token)
+        selection = selection_args(self._config, self._directory)
+        await self._validate(selection)
+        log_file = self._directory / "gym_env.log"
+        self._servers = await self._start(["env", "start", *selection], stdout=log_file)
+        try:
+            await self._until_ready(self._servers, log_file)
+        except BaseException:
+            await self._servers.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._servers is not None:
+            await self._servers.stop()
+
+    async def collect(self, rollouts: Sequence[Rollout], record: Record) -> None:
+        missing = {rollout.key: rollout for rollout in rollouts}
+        idle_runs = 0
+        while missing:
+            ended, complete = await self._run_missing(missing, record)
+            for key in ended:
+                missing.pop(key)
+            idle_runs = 0 if ended else idle_runs + 1
+            if idle_runs >= RUNS_WITHOUT_A_ROW or (complete and not ended):
+                break
+        for rollout in missing.values():
+            words = f"`gym eval run` ended without a result for it, {idle_runs} times in a row:\n{self._last_words}"
+            await record(rollout, Failure(FailureClass.ENVIRONMENT, words[:MAX_MESSAGE]))
+
+    async def aggregate(
+        self, rollouts: Sequence[Rollout], results: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        file = self._directory / "rollouts_aggregate_metrics.json"
+        if self._aggregated != {rollout.key for rollout in rollouts} or not file.exists():
+            self._write_inputs(rollouts)
+            _write_rows(self._output, (_without_calls(result) for result in results))
+            file.unlink(missing_ok=True)
+            await self._aggregate_again()
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise AggregatesMissing(f"`gym eval run` wrote no readable {file.name}: {error}") from error
+
+    @property
+    def _output(self) -> Path:
+        return self._directory / "rollouts.jsonl"
+
+    def _write_inputs(self, rollouts: Sequence[Rollout]) -> None:
+        inputs = self._output.with_name("rollouts_materialized_inputs.jsonl")
+        _write_rows(inputs, (rollout.row for rollout in rollouts))
+
+    async def _start(self, arguments: Sequence[str], *, stdout: Path, stderr: Path | None = None) -> GymProcess:
+        return await GymProcess.start(
+            [self._gym, *arguments],
+            self._environment,
+            stdout=stdout,
+            stderr=stderr,
+            grace_s=self._config.shutdown_grace_s if stderr is None else CLIENT_GRACE_S,
+        )
+
+    async def _validate(self, selection: Sequence[str]) -> None:
+        report = self._directory / "gym_validate.log"
+        process = await self._start(["env", "validate", *selection], stdout=report)
+        try:
+            async with asyncio.timeout(VALIDATE_TIMEOUT_S):
+                code = await process.process.wait()
+        except TimeoutError as error:
+            message = f"`gym env validate` did not finish within {VALIDATE_TIMEOUT_S:.0f} s"
+            raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, message) from error
+        finally:
+            await process.stop()
+        if code != 0:
+            words = f"Gym refuses this configuration (`gym env validate`):\n{process.last_lines()}"
+            raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
+
+    async def _until_ready(self, servers: GymProcess, log_file: Path) -> None:
+        try:
+            async with asyncio.timeout(self._config.startup_timeout_s):
+                while not _READY.search(_text(log_file)):
+                    if servers.returncode is not None:
+                        words = f"`gym env start` ended with {servers.returncode}:\n{servers.last_lines()}"
+                        raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError as error:
+            pending = pending_servers(_text(log_file))
+            waits = f"; still waiting for {', '.join(pending[2])}" if pending and pending[2] else ""
+            message = (
+                f"Gym's servers were not ready within {self._config.startup_timeout_s:g} s"
+                f" (spec.target.gym.startupTimeoutSeconds){waits}; see gym_env.log"
+            )
+            raise JobFailed(SandboxReason.STARTUP_TIMEOUT, message) from error
+
+    async def _run_missing(self, missing: Mapping[RolloutKey, Rollout], record: Record) -> tuple[set[RolloutKey], bool]:
+        """One `gym eval run` over what is missing. Returns what it recorded, and whether it ended well."""
+        self._write_inputs(list(missing.values()))
+        self._output.write_bytes(b"")
+        # Gym appends to captures, and a rollout in flight when a run ended has begun one.
+        for rollout in missing.values():
+            (model_call_capture_dir(self._directory) / str(capture_filename(rollout.row))).unlink(missing_ok=True)
+        failures = self._output.with_name("rollouts_failures.jsonl")
+        failures.unlink(missing_ok=True)
+        results = [_Tail(self._output), _Tail(failures)]
+        run = await self._start_eval()
+        ended: set[RolloutKey] = set()
+        try:
+            while True:
+                over = run.returncode is not None
+                rows = {_key(row): row for file in results for row in file.rows()}
+                new = rows.keys() & missing.keys() - ended
+                ended |= new
+                await asyncio.gather(*(record(missing[key], self._with_calls(rows[key])) for key in new))
+                if over:
+                    break
+                self._check_servers()
+                await asyncio.sleep(POLL_S)
+        finally:
+            await run.stop()
+        self._last_words = run.last_lines()
+        self._aggregated = set(ended) if run.returncode == 0 else None
+        for key, failure in self._failed_rows().items():
+            if key in missing and key not in ended:
+                ended.add(key)
+                await record(missing[key], failure)
+        return ended, run.returncode == 0
+
+    async def _start_eval(self) -> GymProcess:
+        arguments = [
+            *("eval", "run", "--no-serve", "--resume"),
+            *("--agent", self._config.agent),
+            *("--input", str(self._directory / "gym_input.jsonl")),
+            *("--output", str(self._output)),
+            *("--num-repeats", str(self._config.num_repeats)),
+            *("--concurrency", str(self._config.concurrency)),
+            own_run_dir(self._directory / HYDRA_SUBDIR),
+        ]
+        self._runs += 1
+        stdout, stderr = (self._directory / f"gym_eval.{name}.log" for name in ("stdout", "stderr"))
+        for file in (stdout, stderr):
+            if file.exists():
+                file.rename(file.with_stem(f"{file.stem}.run-{self._runs - 1}"))
+        return await self._start(arguments, stdout=stdout, stderr=stderr)
+
+    async def _aggregate_again(self) -> None:
+        run = await self._start_eval()
+        try:
+            async with asyncio.timeout(AGGREGATE_TIMEOUT_S):
+                code = await run.process.wait()
+        except TimeoutError as error:
+            message = f"`gym eval run` did not compute them within {AGGREGATE_TIMEOUT_S:.0f} s"
+            raise AggregatesMissing(message) from error
+        finally:
+            await run.stop()
+        if code != 0:
+            raise AggregatesMissing(f"`gym eval run` could not compute them: {run.last_lines(3)}")
+
+    def _check_servers(self) -> None:
+        if self._servers is not None and self._servers.returncode is not None:
+            words = f"Gym's servers ended with {self._servers.returncode} during collection"
+            raise JobFailed(SandboxReason.HOST_LOST, f"{words}:\n{self._servers.last_lines()}", FailureClass.KILLED)
+
+    def _with_calls(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The result with the model calls that Gym captured for it, as a gym host would send it."""
+        name = capture_filename(row)
+        file = model_call_capture_dir(self._directory) / name if name else None
+        if file is None or not file.exists():
+            return row
+        return {**row, _MODEL_CALLS: list(_Tail(file).rows())}
+
+    def _failed_rows(self) -> dict[RolloutKey, Failure]:
+        """What the last run printed about rollouts that failed."""
+        content, failed = "", {}
+        for line in _text(self._directory / "gym_eval.stdout.log").splitlines():
+            at = line.find(_CONTENT)
+            if at >= 0:
+                content = line[at + len(_CONTENT) :]
+            match = _FAILED_ROW.search(line)
+            if match:
+                failed[_key(json.loads(match[2]))] = self._failure(match[1], content)
+                content = ""
+        return failed
+
+    def _failure(self, status: str, content: str) -> Failure:
+        call = self._failed_calls.behind(content)
+        if call is not None:
+            return Failure(call.failure_class, f"model {call.model}: {call.message}"[:MAX_MESSAGE])
+        return Failure(FailureClass.ENVIRONMENT, f"the agent answered HTTP {status}: {content}"[:MAX_MESSAGE])
+
+
+class _Tail:
+    """Reads the rows that were added to a growing JSON Lines file; a row without its end waits."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                if line.strip():
+                    yield json.loads(line)
+
+
+def _key(row: Mapping[str, Any]) -> RolloutKey:
+    return RolloutKey(row.get(NG_TASK_INDEX, -1), row.get(NG_ROLLOUT_INDEX, -1))
+
+
+def _without_calls(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key != _MODEL_CALLS}
+
+
+def _write_rows(file: Path, rows: Iterator[Mapping[str, Any]]) -> None:
+    with file.open("w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(row) + "\n")
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""

@@ -1,0 +1,35 @@
+"""What a way of collecting rollouts offers to the rest of the evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, Self
+
+from ..rollouts import Failure, Rollout
+
+Record = Callable[[Rollout, Mapping[str, Any] | Failure], Awaitable[None]]
+"""Called once per rollout that ended: with Gym's result as it came, or with why there is none."""
+
+
+class AggregatesMissing(RuntimeError):
+    """Gym's own aggregates could not be had; says why."""
+
+
+class Collector(AbstractAsyncContextManager["Collector"], Protocol):
+    """Gym's servers, from entering (they are ready) to leaving (they are gone, or told to go)."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def collect(self, rollouts: Sequence[Rollout], record: Record) -> None:
+        """Run the rollouts. A failed one costs only itself. A rollout that is not recorded when this
+        returns or is cancelled was not collected. Raises `JobFailed` when Gym is beyond use."""
+        ...
+
+    async def aggregate(
+        self, rollouts: Sequence[Rollout], results: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Gym's aggregates over exactly these results, in the shape of its
+        `rollouts_aggregate_metrics.json`: one entry per agent. `rollouts` are those of the results, in
+        the same order. Raises `AggregatesMissing`."""
+        ...

@@ -1,0 +1,224 @@
+"""Rollouts through gym hosts: one example per request, so that a bad one never costs another.
+
+What is relied on of the launcher in the host pod:
+`POST /rollouts/run` with `{"examples": [row]}` is answered as `sandboxed_gym.runtime.gym_host_runtime`
+does: 200 at once, white space at least every 15 s while the rollout runs, then `{"results": [result]}` or
+`{"error": {"code", "message"}}`. For a failed `/run` of an agent the message must hold the body of that
+response (`ClientResponseError.response_content`), not only its status: it names the cause, and it holds
+the mark of a failed model call. `POST /aggregate_metrics` with `{"verify_responses": [rows]}` goes to the
+agent that the rows' `agent_ref` names; all rows of one request name the same. `POST /shutdown` ends the
+host. Every request carries the host's own job token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Self
+
+import aiohttp
+from sandboxed_gym.host.models import DEFAULT_MAX_ROLLOUT_BYTES, DEFAULT_ROLLOUT_MAX_ATTEMPTS, render_host_error
+
+from nhx_gym_operator.api.wire import (
+    HOST_AGGREGATE_PATH,
+    HOST_ROLLOUTS_PATH,
+    HOST_SHUTDOWN_PATH,
+    FailureClass,
+)
+
+from ..failed_calls import FailedCalls
+from ..hosts import Host, HostRegistry
+from ..rollouts import MAX_MESSAGE, Failure, Rollout
+from .protocol import AggregatesMissing, Record
+
+SILENCE_S = 120.0
+"""Longest wait for a host's next byte: eight of its heartbeats (`_HEARTBEAT_INTERVAL_S` = 15)."""
+AGGREGATE_TIMEOUT_S = 600.0
+SHUTDOWN_TIMEOUT_S = 5.0
+RECONNECT_DELAY_S = 1.0
+
+_HEAVY_KEYS = frozenset({"response", "responses_create_params", "ng_agent_observations", "ng_model_call_capture"})
+"""What Gym itself leaves out of an aggregation request (`_call_aggregate_metrics`)."""
+_NOT_SERVING = frozenset({502, 503, 504})
+_MODEL_CALLS = "_nhx_model_calls"
+
+log = logging.getLogger(__name__)
+
+
+class HostError(RuntimeError):
+    """The host answered with an error of its own."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class HostGone(ConnectionError):
+    """The connection ended without an answer."""
+
+
+class ThroughHosts:
+    """A `Collector` that sends rows to the job's registered hosts."""
+
+    def __init__(
+        self, registry: HostRegistry, session: aiohttp.ClientSession, failed_calls: FailedCalls, *, concurrency: int
+    ) -> None:
+        self._registry = registry
+        self._session = session
+        self._failed_calls = failed_calls
+        self._concurrency = concurrency
+
+    async def __aenter__(self) -> Self:
+        await self._bounded(self._registry.acquire())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(self._shut_down(host) for host in self._registry.ready()))
+
+    async def collect(self, rollouts: Sequence[Rollout], record: Record) -> None:
+        waiting = iter(rollouts)
+
+        async def work() -> None:
+            for rollout in waiting:
+                await record(rollout, await self._run(rollout))
+
+        await self._bounded(_all_of([work() for _ in range(min(self._concurrency, len(rollouts)))]))
+
+    async def aggregate(
+        self, rollouts: Sequence[Rollout], results: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        by_agent: dict[str, list[dict[str, Any]]] = {}
+        for rollout, result in zip(rollouts, results, strict=True):
+            by_agent.setdefault(rollout.agent, []).append(_lightened(result))
+        return [await self._aggregate_one(agent, rows) for agent, rows in by_agent.items()]
+
+    async def _bounded(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do the work while the hosts are watched, which raises when they fail or stay away."""
+        await _first_of(work, self._registry.watch())
+
+    async def _run(self, rollout: Rollout) -> Mapping[str, Any] | Failure:
+        """One rollout. A host that dies under it costs a try, not the rollout."""
+        for number in range(1, DEFAULT_ROLLOUT_MAX_ATTEMPTS + 1):
+            host = await self._registry.acquire()
+            host.in_flight += 1
+            try:
+                return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, {"examples": [dict(rollout.row)]}))
+            except HostError as error:
+                return self._failure(error)
+            except (HostGone, aiohttp.ClientError, OSError) as error:
+                last = f"{type(error).__name__}: {error}"
+                log.warning("rollout %s: host %d, try %d: %s", tuple(rollout.key), host.ordinal, number, last)
+            finally:
+                host.in_flight -= 1
+            if await self._registry.is_alive(host):
+                await asyncio.sleep(RECONNECT_DELAY_S * number)
+        return Failure(FailureClass.KILLED, f"the gym host went away under it {number} times; last: {last}")
+
+    def _failure(self, error: HostError) -> Failure:
+        call = self._failed_calls.behind(str(error))
+        if call is not None:
+            return Failure(call.failure_class, f"model {call.model}: {call.message}"[:MAX_MESSAGE])
+        if error.code == "deadline_exceeded":
+            return Failure(FailureClass.TIMEOUT, str(error)[:MAX_MESSAGE])
+        return Failure(FailureClass.ENVIRONMENT, str(error)[:MAX_MESSAGE])
+
+    async def _aggregate_one(self, agent: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        ready = self._registry.ready()
+        if not ready:
+            raise AggregatesMissing("no gym host is left to compute them")
+        try:
+            async with asyncio.timeout(AGGREGATE_TIMEOUT_S):
+                metrics = await self._post(ready[0], HOST_AGGREGATE_PATH, {"verify_responses": rows})
+        except (HostError, HostGone, aiohttp.ClientError, OSError) as error:
+            raise AggregatesMissing(f"gym host {ready[0].ordinal} could not compute them: {error}"[:500]) from error
+        if not isinstance(metrics.get("agent_metrics"), Mapping):
+            raise AggregatesMissing(f"gym host {ready[0].ordinal} answered without agent_metrics")
+        names = ("agent_metrics", "key_metrics", "group_level_metrics")
+        return {"agent_ref": {"name": agent}, **{name: metrics.get(name) for name in names}}
+
+    async def _post(self, host: Host, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S)
+        async with self._session.post(
+            f"{host.url}{path}", json=body, headers=host.headers, timeout=timeout, allow_redirects=False
+        ) as answer:
+            return _envelope(answer.status, await _read(answer))
+
+    async def _shut_down(self, host: Host) -> None:
+        timeout = aiohttp.ClientTimeout(total=SHUTDOWN_TIMEOUT_S)
+        try:
+            async with self._session.post(f"{host.url}{HOST_SHUTDOWN_PATH}", headers=host.headers, timeout=timeout):
+                log.info("host %d was told to end", host.ordinal)
+        except (aiohttp.ClientError, OSError) as error:
+            log.info("host %d did not take the request to end: %s", host.ordinal, type(error).__name__)
+
+
+async def _first_of(*work: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _cancel(tasks)
+
+
+async def _all_of(work: list[Coroutine[Any, Any, None]]) -> None:
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await _cancel(tasks)
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _only_result(envelope: Mapping[str, Any]) -> Mapping[str, Any]:
+    results = envelope.get("results")
+    if not (isinstance(results, list) and len(results) == 1 and isinstance(results[0], Mapping)):
+        raise HostError("internal", "the gym host's answer to one example does not hold one result")
+    return results[0]
+
+
+def _envelope(status: int, body: bytes) -> Mapping[str, Any]:
+    if status in _NOT_SERVING:
+        raise HostGone(f"HTTP {status}: {body[:500].decode(errors='replace')}")
+    if not body.strip():
+        if status < 400:
+            raise HostGone("the answer broke off before its result")
+        raise HostError("internal", f"the gym host answered HTTP {status} without a word")
+    try:
+        envelope = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        if status < 400:
+            raise HostGone(f"the answer broke off: {error}") from error
+        raise HostError("internal", f"the gym host answered HTTP {status}: {body[:500]!r}") from error
+    error = envelope.get("error") if isinstance(envelope, Mapping) else "not a JSON object"
+    if error is not None or status >= 400:
+        code = error.get("code") if isinstance(error, Mapping) else None
+        raise HostError(str(code or "internal"), f"gym host, HTTP {status}: {render_host_error(error)}")
+    return envelope
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in answer.content.iter_any():
+        if not parts and not part.strip():
+            continue
+        size += len(part)
+        if size > DEFAULT_MAX_ROLLOUT_BYTES:
+            raise HostError("payload_too_large", f"the gym host's answer exceeds {DEFAULT_MAX_ROLLOUT_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _lightened(result: Mapping[str, Any]) -> dict[str, Any]:
+    row = {key: value for key, value in result.items() if key not in _HEAVY_KEYS and key != _MODEL_CALLS}
+    usage = (result.get("response") or {}).get("usage")
+    return {**row, "response": {"usage": usage}} if usage else row

@@ -1,0 +1,309 @@
+"""The model gateway: the one way from a job's Gym to its models.
+
+Gym speaks to `/models/<name>/v1/…` with its own job token. The gateway takes the model's real key
+instead, keeps a deadline per call, repeats what may pass, limits concurrency and counts tokens.
+
+What it returns must be final for Gym. NeMo Gym 0.5.0 repeats 429, 502, 503, 504 and 520 every 0.5 s
+without end, 500 three times, and has no client timeout (`RATE_LIMIT_ERROR_CODES`, `_request_with_retry`
+in `nemo_gym/openai_utils.py`); every other status ends the rollout. So a call that is given up is
+answered 424. And its `vllm_model` takes any 400 whose text has `max_tokens` or `context length` for an
+over-long prompt and invents an empty answer (`responses_api_models/vllm_model/app.py`), which a verifier
+then scores 0. So only a 400 that really is about the context length stays one; others become 422.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from nhx_gym_operator.api.wire import FailureClass, ModelRoute, ModelUsage
+
+from .failed_calls import FailedCall, FailedCalls
+from .metering import EventStream, count_answer, usage_of
+from .model_keys import ModelKeyError, ModelKeys
+from .retries import delay_before_retry, is_retried
+
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+GIVEN_UP = 424
+"""Failed Dependency: a status that neither Gym nor the openai client repeats."""
+CALL_PATHS = ("chat/completions", "responses")
+
+_GYM_REPEATS = frozenset({408, 409, 429})
+_CONTEXT_LENGTH = re.compile(r"context[ _]length|max_tokens must be at least 1", re.IGNORECASE)
+"""How OpenAI-compatible servers say that prompt and answer do not fit (`context_length_exceeded`; for
+vLLM the messages that vllm_model's app.py lists)."""
+_MAX_WORDS = 1000
+
+log = logging.getLogger(__name__)
+
+
+class _Refused(Exception):
+    """The model did not answer. `status` is what Gym gets."""
+
+    def __init__(self, status: int, failure_class: FailureClass, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.failure_class = failure_class
+        self.words = words
+
+
+class _MayPass(Exception):
+    """One try failed in a way that another try may not."""
+
+    def __init__(self, words: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(words)
+        self.headers = headers or {}
+
+
+@dataclass
+class _Model:
+    route: ModelRoute
+    slots: asyncio.Semaphore
+    usage: ModelUsage = field(default_factory=ModelUsage)
+    context_length_refusals: int = 0
+    last_refusal: str = ""
+
+
+class ModelGateway:
+    """Serves the declared models, and nothing else, over one client session."""
+
+    def __init__(
+        self, routes: Sequence[ModelRoute], keys: ModelKeys, session: aiohttp.ClientSession, failed_calls: FailedCalls
+    ) -> None:
+        self._models = {route.name: _Model(route, asyncio.Semaphore(route.max_concurrent_calls)) for route in routes}
+        self._keys = keys
+        self._session = session
+        self._failed_calls = failed_calls
+
+    def usage(self) -> dict[str, ModelUsage]:
+        """What was counted so far, by model name."""
+        return {name: model.usage.model_copy() for name, model in self._models.items()}
+
+    def context_length_refusals(self) -> dict[str, int]:
+        """Calls refused because prompt and answer exceed the model's context, by model name."""
+        refused = {name: model.context_length_refusals for name, model in self._models.items()}
+        return {name: count for name, count in refused.items() if count}
+
+    def dead_models(self) -> dict[str, str]:
+        """Models that answered no call at all, with the last words of each."""
+        return {
+            name: model.last_refusal
+            for name, model in self._models.items()
+            if model.usage.failed_calls and not model.usage.calls
+        }
+
+    async def list_models(self, request: web.Request) -> web.StreamResponse:
+        """`GET /models/<name>/v1/models`: the one model behind this name. Costs no call."""
+        model = self._models.get(request.match_info["name"])
+        if model is None:
+            return self._unknown(request)
+        entry = {"id": model.route.model, "object": "model", "created": 0, "owned_by": model.route.name}
+        return web.json_response({"object": "list", "data": [entry]})
+
+    async def call(self, request: web.Request) -> web.StreamResponse:
+        """`POST /models/<name>/v1/chat/completions` or `/responses`."""
+        model = self._models.get(request.match_info["name"])
+        if model is None:
+            return self._unknown(request)
+        # The slot comes before the body, so that waiting calls hold no memory here.
+        async with model.slots:
+            body = await request.read()
+            foreign = _foreign_model(body, model.route)
+            if foreign is not None:
+                return _error(422, foreign, "model_not_declared")
+            try:
+                return await self._call(model, request, body)
+            except _Refused as refused:
+                return self._give_up(model, refused)
+
+    def _unknown(self, request: web.Request) -> web.Response:
+        names = ", ".join(sorted(self._models))
+        return _error(404, f"this job declares no model {request.match_info['name']!r}, only: {names}", "unknown_model")
+
+    def _give_up(self, model: _Model, refused: _Refused) -> web.Response:
+        model.usage.failed_calls += 1
+        model.last_refusal = refused.words
+        call = FailedCall(model.route.name, refused.failure_class, refused.words)
+        mark = self._failed_calls.add(call)
+        log.warning("model %s gave no answer (%s): %s", model.route.name, refused.failure_class, refused.words)
+        return _error(refused.status, f"{refused.words} [{mark}]", "model_call_failed")
+
+    async def _call(self, model: _Model, request: web.Request, body: bytes) -> web.StreamResponse:
+        deadline = time.monotonic() + model.route.timeout_seconds
+        number = 0
+        while True:
+            try:
+                return await self._try(model, request, body, deadline - time.monotonic())
+            except _MayPass as failure:
+                words = str(failure)
+                delay = delay_before_retry(number, failure.headers)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                limit = f"models[name={model.route.name}].timeoutSeconds = {model.route.timeout_seconds:g}"
+                raise _Refused(GIVEN_UP, FailureClass.TIMEOUT, f"no answer within {limit}: {words}")
+            number += 1
+            if number > model.route.max_retries:
+                raise _Refused(GIVEN_UP, FailureClass.TRANSIENT, f"given up after {number} tries: {words}")
+            if delay >= remaining:
+                due = f"the next try would be due in {delay:.0f} s, past the call's deadline"
+                raise _Refused(GIVEN_UP, FailureClass.TRANSIENT, f"{words}; {due}")
+            await asyncio.sleep(delay)
+
+    async def _try(self, model: _Model, request: web.Request, body: bytes, remaining: float) -> web.StreamResponse:
+        headers, key = self._headers(model.route, request)
+        try:
+            async with self._session.post(
+                _url(model.route, request.match_info["path"]),
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=remaining),
+                # A redirect would carry the key to whatever host it names.
+                allow_redirects=False,
+            ) as answer:
+                if answer.status >= 300:
+                    raise self._refusal(model, answer, await _read(answer), key)
+                if answer.content_type == "text/event-stream":
+                    return await self._pass_stream(model, request, answer)
+                return self._pass_answer(model, answer, await _read(answer))
+        except TimeoutError as error:
+            raise _MayPass(f"no answer for {remaining:.0f} s") from error
+        except aiohttp.ClientSSLError as error:
+            raise _Refused(GIVEN_UP, FailureClass.MODEL, _without(str(error), key)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _MayPass(_without(f"{type(error).__name__}: {error}", key)) from error
+
+    def _headers(self, route: ModelRoute, request: web.Request) -> tuple[dict[str, str], str | None]:
+        try:
+            key = self._keys.read(route)
+        except ModelKeyError as error:
+            raise _Refused(GIVEN_UP, FailureClass.MODEL, str(error)) from error
+        headers = {
+            "Content-Type": request.headers.get("Content-Type", "application/json"),
+            "Accept": request.headers.get("Accept", "*/*"),
+            # Bytes pass as they are, and usage has to be read from them.
+            "Accept-Encoding": "identity",
+            "User-Agent": "nhx-gym-operator",
+        }
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        return headers, key
+
+    def _refusal(self, model: _Model, answer: aiohttp.ClientResponse, body: bytes, key: str | None) -> Exception:
+        text = _without(body.decode("utf-8", errors="replace"), key)
+        words = f"HTTP {answer.status} from the model server: {_words(text)}"
+        if answer.status < 400:
+            return _Refused(GIVEN_UP, FailureClass.MODEL, f"{words} (redirects are not followed; fix baseUrl)")
+        if is_retried(answer.status, answer.headers):
+            return _MayPass(words, answer.headers)
+        if answer.status >= 500 or answer.status in _GYM_REPEATS:
+            return _Refused(GIVEN_UP, FailureClass.MODEL, words)
+        if answer.status != 400:
+            return _Refused(answer.status, FailureClass.MODEL, words)
+        if _CONTEXT_LENGTH.search(text):
+            model.context_length_refusals += 1
+            return _Refused(400, FailureClass.MODEL, words)
+        return _Refused(422, FailureClass.MODEL, words)
+
+    def _pass_answer(self, model: _Model, answer: aiohttp.ClientResponse, body: bytes) -> web.Response:
+        try:
+            tokens = usage_of(json.loads(body))
+        except (ValueError, RecursionError):
+            tokens = None
+        count_answer(model.usage, tokens)
+        content_type = answer.headers.get("Content-Type", "application/json")
+        return web.Response(status=answer.status, body=body, headers={"Content-Type": content_type})
+
+    async def _pass_stream(
+        self, model: _Model, request: web.Request, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        first = await answer.content.readany()
+        if not first:
+            raise _MayPass("the model server's stream ended before its first byte")
+        response = web.StreamResponse(
+            status=answer.status,
+            headers={"Content-Type": answer.headers["Content-Type"], "Cache-Control": "no-cache"},
+        )
+        events = EventStream()
+        broken = ""
+        await response.prepare(request)
+        try:
+            chunk = first
+            while chunk:
+                events.feed(chunk)
+                await response.write(chunk)
+                chunk = await answer.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            if request.transport is None or request.transport.is_closing():
+                return response
+            broken = f"the model server's stream broke: {type(error).__name__}"
+        events.finish()
+        if not events.complete:
+            broken = broken or "the model server's stream ended without finish reason or [DONE]"
+        if not broken:
+            count_answer(model.usage, events.tokens)
+            return response
+        # Bytes were passed on, so this cannot be repeated; and no clean end may be invented for it.
+        self._give_up(model, _Refused(GIVEN_UP, FailureClass.TRANSIENT, broken))
+        response.force_close()
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+
+
+def _url(route: ModelRoute, path: str) -> URL:
+    base = URL(route.base_url)
+    return base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)
+
+
+def _foreign_model(body: bytes, route: ModelRoute) -> str | None:
+    """Why this call may not pass: it asks for a model that the job does not declare."""
+    try:
+        call = json.loads(body)
+    except (ValueError, RecursionError):
+        return "the request's body is not JSON"
+    asked = call.get("model", route.model) if isinstance(call, dict) else None
+    if asked == route.model:
+        return None
+    return f"model {asked!r} was asked for, but {route.name!r} of this job is {route.model!r}"
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in answer.content.iter_any():
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            words = f"the model server's answer exceeds {MAX_ANSWER_BYTES} bytes"
+            raise _Refused(GIVEN_UP, FailureClass.MODEL, words)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _words(text: str) -> str:
+    """The message in an error body, whatever its shape."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    error = body.get("error", body) if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return " ".join(str(message or text).split())[:_MAX_WORDS] or "no text"
+
+
+def _without(text: str, key: str | None) -> str:
+    return text.replace(key, "***") if key else text
+
+
+def _error(status: int, message: str, code: str) -> web.Response:
+    body = {"error": {"message": message, "type": "nhx_gateway", "code": code}}
+    return web.json_response(body, status=status)

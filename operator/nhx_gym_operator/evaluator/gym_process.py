@@ -1,0 +1,183 @@
+"""Gym's command line as child processes: arguments, environment, logs, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nhx_evals_sdk.agent_eval.runtimes.gym.config import GymRuntimeConfig, hydra_scalar
+from nhx_evals_sdk.agent_eval.runtimes.gym.process import (
+    LOG_TAIL_LINES,
+    drain_pumps,
+    gym_executable,
+    gym_invocation_env,
+    terminate,
+)
+from pydantic import ValidationError
+
+from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV, EVALUATOR_PORT, MODEL_PATH, GymTarget, ModelRoute
+
+from .errors import JobFailed
+
+TOKEN_ENV = "NHX_HOST_TOKEN"
+"""Gym's configuration refers to this variable, so that the token stands in no argument and no file."""
+VENV_DIR_ENV = "NEMO_GYM_VENV_DIR"
+DEFAULT_VENV_DIR = "/opt/gym_venvs"
+
+_LEFT_OUT = (b"Request info: ", b"Request kwargs: ")
+"""Lines of Gym's request debugging that hold headers, keys among them, and whole prompts."""
+
+log = logging.getLogger(__name__)
+
+
+def runtime_config(target: GymTarget, models: Sequence[ModelRoute], port: int = EVALUATOR_PORT) -> GymRuntimeConfig:
+    """The SDK's configuration for a Gym in this container, its models being those of our gateway.
+
+    Model settings win over `hydraParams`, since no other way to a model is open, and so does request
+    debugging, by which Gym says which rollout failed; the two settings that make it start without a
+    package index can be overridden. Raises `JobFailed` if Gym could not take it.
+    """
+    offline = {"skip_venv_if_present": True, "uv_venv_dir": os.environ.get(VENV_DIR_ENV, DEFAULT_VENV_DIR)}
+    ours = {"global_aiohttp_client_request_debug": True, **model_settings(models, port)}
+    if target.agent_config is None:
+        message = "spec.target.gym.agentConfig is missing; only an environment package can declare the agent instead"
+        raise JobFailed(RunReason.EVALUATION_FAILED, message)
+    try:
+        return GymRuntimeConfig(
+            agent=target.agent,
+            agent_config=target.agent_config,
+            resources_server=target.resources_server,
+            model_type=target.model_type,
+            bind_resources_server=target.bind_resources_server,
+            hydra_params={**offline, **target.hydra_params, **ours},
+            env_vars=target.env_vars,
+            num_repeats=target.num_repeats,
+            concurrency=target.concurrency,
+            startup_timeout_s=target.startup_timeout_s,
+            collection_timeout_s=target.collection_timeout_s,
+            shutdown_grace_s=target.shutdown_grace_s,
+            reward_key=target.reward_key,
+        )
+    except ValidationError as error:
+        message = f"spec.target.gym does not fit GymRuntimeConfig: {error}"
+        raise JobFailed(RunReason.EVALUATION_FAILED, message) from error
+
+
+def model_settings(models: Sequence[ModelRoute], port: int) -> dict[str, str]:
+    """`<name>_base_url`, `<name>_api_key` and `<name>_model_name` of every model of the job."""
+    settings: dict[str, str] = {}
+    for route in models:
+        prefix = route.name.replace("-", "_")
+        settings[f"{prefix}_base_url"] = f"http://127.0.0.1:{port}{MODEL_PATH.format(name=route.name)}"
+        settings[f"{prefix}_api_key"] = f"${{oc.env:{TOKEN_ENV}}}"
+        settings[f"{prefix}_model_name"] = route.model
+    return settings
+
+
+def gym_environment(config: GymRuntimeConfig, token: str) -> dict[str, str]:
+    """Variables for Gym: ours without what is not its business, the job's, and the token."""
+    environment = gym_invocation_env(config)
+    environment.pop(EVALUATOR_PLAN_ENV, None)
+    return {**environment, TOKEN_ENV: token}
+
+
+def find_gym() -> str:
+    """The `gym` on PATH. Raises `JobFailed` if there is none."""
+    try:
+        return gym_executable()
+    except RuntimeError as error:
+        raise JobFailed(RunReason.EVALUATION_FAILED, f"this image has no NeMo Gym: {error}") from error
+
+
+def own_run_dir(directory: Path) -> str:
+    """The argument that keeps Hydra's timestamped folders out of the working directory."""
+    return f"hydra.run.dir={hydra_scalar(str(directory))}"
+
+
+class LogFile:
+    """What a child prints, on its way to a file in the bundle: without our token, and without the lines
+    in which Gym repeats whole requests."""
+
+    def __init__(self, path: Path, token: str) -> None:
+        self.tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
+        self._path = path
+        self._token = token.encode()
+
+    async def follow(self, stream: asyncio.StreamReader | None) -> None:
+        """Copy until the stream ends."""
+        if stream is None:
+            return
+        rest = b""
+        with self._path.open("wb") as file:
+            while chunk := await stream.read(65536):
+                *lines, rest = (rest + chunk).split(b"\n")
+                file.write(b"".join(self._kept(line + b"\n") for line in lines))
+                file.flush()
+            file.write(self._kept(rest))
+
+    def _kept(self, line: bytes) -> bytes:
+        if not line or any(start in line for start in _LEFT_OUT):
+            return b""
+        if self._token:
+            line = line.replace(self._token, b"***")
+        self.tail.append(line.decode("utf-8", errors="replace").rstrip())
+        return line
+
+
+@dataclass
+class GymProcess:
+    """One running `gym` command, in a process group of its own, its output in log files."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    pumps: list[asyncio.Task[None]]
+    logs: list[LogFile]
+    grace_s: float
+
+    @classmethod
+    async def start(
+        cls,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdout: Path,
+        stderr: Path | None = None,
+        grace_s: float,
+    ) -> GymProcess:
+        """Start `gym` with these arguments. Without `stderr` both streams go to `stdout`, in order."""
+        name = f"gym {' '.join(arguments[1:3])}"
+        process = await asyncio.create_subprocess_exec(
+            *arguments,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE if stderr else asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        logs = [LogFile(stdout, environment.get(TOKEN_ENV, ""))]
+        pumps = [asyncio.create_task(logs[0].follow(process.stdout))]
+        if stderr:
+            logs.append(LogFile(stderr, environment.get(TOKEN_ENV, "")))
+            pumps.append(asyncio.create_task(logs[1].follow(process.stderr)))
+        log.info("started %s", name)
+        return cls(name, process, pumps, logs, grace_s)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.returncode
+
+    async def stop(self) -> None:
+        """End the whole process group within the grace, and its log pumps with it."""
+        await terminate(self.process, grace_s=self.grace_s)
+        await drain_pumps(self.pumps, grace_s=min(self.grace_s, 5.0), what=self.name)
+
+    def last_lines(self, count: int = 15) -> str:
+        """The end of what it printed."""
+        lines = next((log.tail for log in reversed(self.logs) if log.tail), deque())
+        return "\n".join(line[:300] for line in list(lines)[-count:])

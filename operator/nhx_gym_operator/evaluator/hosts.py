@@ -1,0 +1,225 @@
+"""Gym hosts as they register themselves, and what is waited for until they do.
+
+What is relied on of the launcher in the host pod:
+it posts `HostRegistration` with its own job token when it starts (`STARTING`, from where the startup
+timeout counts) and again as `READY` (its port listens by then) or `FAILED`; a launcher that restarts has
+another `boot_id` and registers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from nhx_gym_operator.api.conditions import SandboxReason
+from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, FailureClass, HostRegistration, HostState
+
+from .errors import JobFailed
+from .progress import ProgressState
+
+REGISTER_WAIT_S = 900.0
+""""Host ready wait | Fixed for Evaluator jobs | 900s" (gym-sandbox-configuration.mdx)."""
+PROBE_TIMEOUT_S = 5.0
+_TAIL_LINES = 15
+_TAIL_LINE_LENGTH = 300
+_MAX_VERSIONS = 24
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Host:
+    """One host that is ready for rollouts."""
+
+    ordinal: int
+    boot_id: str
+    url: str
+    token: str
+    in_flight: int = 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+@dataclass
+class _Slot:
+    """What is known of the host with one ordinal."""
+
+    since: float
+    """Start of the current wait, monotonic: of the job, of the launcher, or of the loss."""
+    state: HostState | None = None
+    boot_id: str = ""
+    lost: bool = False
+    host: Host | None = None
+
+
+@dataclass
+class HostRegistry:
+    """All hosts of the job. A failed or overdue host ends the job through `watch`."""
+
+    tokens: dict[int, str]
+    startup_timeout_s: float
+    session: aiohttp.ClientSession
+    progress: ProgressState
+    register_wait_s: float = REGISTER_WAIT_S
+    versions: dict[str, str] = field(default_factory=dict)
+    kernel: str = ""
+    _slots: dict[int, _Slot] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _failure: JobFailed | None = None
+
+    def __post_init__(self) -> None:
+        now = time.monotonic()
+        self._slots = {ordinal: _Slot(since=now) for ordinal in self.tokens}
+        self._say()
+
+    async def register(self, registration: HostRegistration, peer: str) -> None:
+        """Take in one registration, which came from the address `peer`. Raises `KeyError` for an ordinal
+        that the job does not have."""
+        slot = self._slots[registration.ordinal]
+        if registration.boot_id != slot.boot_id:
+            slot.boot_id, slot.host, slot.lost = registration.boot_id, None, False
+            slot.since = time.monotonic()
+        slot.state = registration.state
+        self._remember(registration)
+        if registration.state is HostState.FAILED:
+            self._fail(slot, registration)
+        elif registration.state is HostState.READY and slot.host is None:
+            url = await self._reachable(registration, peer)
+            slot.host = Host(registration.ordinal, registration.boot_id, url, self.tokens[registration.ordinal])
+        log.info("host %d is %s", registration.ordinal, registration.state)
+        self._say()
+        self._changed.set()
+
+    def ready(self) -> list[Host]:
+        """Hosts that take rollouts now."""
+        return [slot.host for slot in self._slots.values() if slot.host is not None]
+
+    async def acquire(self) -> Host:
+        """The least busy ready host; waits for one. Does not end by itself: `watch` bounds the wait."""
+        while not (ready := self.ready()):
+            self._changed.clear()
+            await self._changed.wait()
+        return min(ready, key=lambda host: host.in_flight)
+
+    async def is_alive(self, host: Host) -> bool:
+        """Whether a host that dropped a connection still answers; if not, it is taken as lost."""
+        for _ in range(3):
+            if await self._answers(host.url, host.ordinal):
+                return True
+            await asyncio.sleep(1)
+        self._lose(host)
+        return False
+
+    async def watch(self) -> None:
+        """Raise `JobFailed` when a host fails, or does not come within its time. Never returns."""
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            for ordinal, slot in self._slots.items():
+                self._check(ordinal, slot)
+            await asyncio.sleep(0.2)
+
+    def _check(self, ordinal: int, slot: _Slot) -> None:
+        if slot.host is not None:
+            return
+        waited = time.monotonic() - slot.since
+        if slot.lost and waited > self.startup_timeout_s + 60:
+            raise JobFailed(
+                SandboxReason.HOST_LOST,
+                f"gym host {ordinal} stopped answering, and none came in its place within {waited:.0f} s",
+                FailureClass.KILLED,
+            )
+        if slot.lost:
+            return
+        if slot.state is None and waited > self.register_wait_s:
+            raise JobFailed(
+                SandboxReason.STARTUP_TIMEOUT,
+                f"gym host {ordinal} did not register within {self.register_wait_s:.0f} s;"
+                " look at its pod: was it scheduled, did its image come, what does its init container say?",
+            )
+        if slot.state is HostState.STARTING and waited > self.startup_timeout_s:
+            raise JobFailed(
+                SandboxReason.STARTUP_TIMEOUT,
+                f"gym host {ordinal} was not ready {self.startup_timeout_s:g} s after its launcher started"
+                " (spec.target.gym.startupTimeoutSeconds); its log says what Gym was doing",
+            )
+
+    def _lose(self, host: Host) -> None:
+        slot = self._slots[host.ordinal]
+        if slot.host is host:
+            log.warning("host %d no longer answers", host.ordinal)
+            slot.host, slot.lost, slot.since = None, True, time.monotonic()
+            self._say()
+
+    def _fail(self, slot: _Slot, registration: HostRegistration) -> None:
+        tail = "\n".join(line[:_TAIL_LINE_LENGTH] for line in registration.output_tail[-_TAIL_LINES:])
+        words = f"{registration.message[:1000]}\n{tail}".rstrip()
+        if slot.host is None:
+            failure = JobFailed(
+                SandboxReason.HOST_STARTUP_FAILED, f"gym host {registration.ordinal} could not start Gym: {words}"
+            )
+        else:
+            lost = f"gym host {registration.ordinal} stopped serving rollouts: {words}"
+            failure = JobFailed(SandboxReason.HOST_LOST, lost, FailureClass.KILLED)
+        slot.host = None
+        self._failure = self._failure or failure
+
+    async def _reachable(self, registration: HostRegistration, peer: str) -> str:
+        """The URL at which the host answers: at the connection's own address, or, where a network
+        translates that one, at the address the pod has of itself."""
+        addresses = [peer]
+        if registration.pod_ip and registration.pod_ip != peer and _may_be_pod(registration.pod_ip):
+            addresses.append(registration.pod_ip)
+        urls = [_url(address, registration.port) for address in addresses]
+        for url in urls:
+            if await self._answers(url, registration.ordinal):
+                return url
+        return urls[0]
+
+    async def _answers(self, url: str, ordinal: int) -> bool:
+        options = {
+            "headers": {"Authorization": f"Bearer {self.tokens[ordinal]}"},
+            "timeout": aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S),
+        }
+        try:
+            async with self.session.get(f"{url}{HOST_HEALTH_PATH}", allow_redirects=False, **options) as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, OSError):
+            return False
+
+    def _remember(self, registration: HostRegistration) -> None:
+        # A host is not trusted: what it says about itself is bounded.
+        for name, version in list(registration.versions.items())[:_MAX_VERSIONS]:
+            self.versions.setdefault(name[:64], version[:64])
+        self.kernel = self.kernel or registration.kernel[:200]
+
+    def _say(self) -> None:
+        self.progress.hosts = len(self._slots)
+        self.progress.hosts_ready = len(self.ready())
+        missing = [ordinal for ordinal, slot in self._slots.items() if slot.host is None]
+        if not missing:
+            self.progress.message = ""
+            return
+        slot = self._slots[missing[0]]
+        what = "to answer again" if slot.lost else "to start Gym" if slot.state else "to register"
+        self.progress.message = f"waiting for gym host {missing[0]} {what}"
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+def _may_be_pod(address: str) -> bool:
+    """Whether an address that a host claims for itself can be a pod's, and not one of ours."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not (ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified)

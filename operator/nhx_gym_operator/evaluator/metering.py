@@ -1,0 +1,112 @@
+"""Token usage of model answers: whole JSON bodies, and event streams as they pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nhx_gym_operator.api.wire import ModelUsage
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""An event larger than this passes unread: it is forwarded, but neither metered nor understood."""
+
+_LAST_EVENTS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
+"""Events after which a Responses stream ends (OpenAI API reference, "Streaming events")."""
+
+Tokens = tuple[int, int, int]
+"""Input, output, total."""
+
+
+def usage_of(answer: object) -> Tokens | None:
+    """Tokens in an answer's `usage`, in either vocabulary: that of chat completions
+    (`prompt_tokens`) or that of responses (`input_tokens`). None if it states none."""
+    usage = answer.get("usage") if isinstance(answer, Mapping) else None
+    if not isinstance(usage, Mapping):
+        return None
+    sent = _count(usage, "prompt_tokens", "input_tokens")
+    received = _count(usage, "completion_tokens", "output_tokens")
+    if sent is None and received is None:
+        return None
+    total = _count(usage, "total_tokens")
+    return sent or 0, received or 0, total if total is not None else (sent or 0) + (received or 0)
+
+
+def count_answer(usage: ModelUsage, tokens: Tokens | None) -> None:
+    """Add one answered call to a model's counters."""
+    usage.calls += 1
+    if tokens is None:
+        usage.unmetered_calls += 1
+        return
+    usage.input_tokens += tokens[0]
+    usage.output_tokens += tokens[1]
+    usage.total_tokens += tokens[2]
+
+
+def _count(usage: Mapping[str, Any], *names: str) -> int | None:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
+
+
+class EventStream:
+    """Follows a server-sent event stream while its bytes are passed on.
+
+    `complete` tells whether the stream said that it was done: `[DONE]`, a choice's finish reason, or a
+    final event of the Responses API. A stream that just ends has not.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: Tokens | None = None
+        self.complete = False
+        self._line = bytearray()
+        self._event: list[bytes] = []
+        self._event_bytes = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes, cut anywhere."""
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            self._line += line
+            self._end_line()
+        self._line += rest
+        if len(self._line) > MAX_EVENT_BYTES:
+            self._line.clear()
+
+    def finish(self) -> None:
+        """The stream has ended; a last event needs no blank line after it."""
+        self._end_line()
+        self._end_event()
+
+    def _end_line(self) -> None:
+        line = bytes(self._line).rstrip(b"\r")
+        self._line.clear()
+        if not line:
+            self._end_event()
+        elif line.startswith(b"data:") and self._event_bytes + len(line) <= MAX_EVENT_BYTES:
+            self._event.append(line[5:].removeprefix(b" "))
+            self._event_bytes += len(line)
+
+    def _end_event(self) -> None:
+        data, self._event, self._event_bytes = b"\n".join(self._event), [], 0
+        if data == b"[DONE]":
+            self.complete = True
+        elif data:
+            try:
+                self._read(json.loads(data))
+            except (ValueError, RecursionError):
+                return
+
+    def _read(self, event: object) -> None:
+        if not isinstance(event, Mapping):
+            return
+        nested = event.get("response")
+        self.tokens = usage_of(event) or usage_of(nested) or self.tokens
+        choices = event.get("choices")
+        finished = isinstance(choices, list) and any(
+            isinstance(choice, Mapping) and choice.get("finish_reason") for choice in choices
+        )
+        if finished or "error" in event or event.get("type") in _LAST_EVENTS:
+            self.complete = True

@@ -1,0 +1,133 @@
+"""How the job ended, in the few bytes of a termination message."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from nhx_evals_sdk.agent_eval.results import AgentEvalResult
+from nhx_evals_sdk.values.results import AggregateScore
+
+from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.outcome import MAX_AGGREGATES, encode_outcome
+from nhx_gym_operator.api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress
+
+from .plan import Paths
+from .rollouts import Failure
+
+REWARD = "gym_reward."
+GYM = "runner.gym."
+MAX_MESSAGE = 1500
+PACKAGES = ("nemo-helix-plugin", "nemo-sandboxed-gym", "nhx-gym-operator")
+
+_STATISTICS = ("mean", "min", "max", "median", "std_dev", "sample_std_dev")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Verdict:
+    """What decides the job: rollouts with a reward out of those asked for, and why others have none."""
+
+    state: str
+    reason: str
+    message: str
+    coverage: float
+    failure_class: FailureClass | None = None
+    degraded: list[str] = field(default_factory=list)
+
+
+def verdict(plan: EvaluatorPlan, *, done: int, total: int, failures: Iterable[Failure]) -> Verdict:
+    """Complete if `minCoverage` of the rollouts have a reward; a failed rollout is never a zero."""
+    failures = list(failures)
+    coverage = done / total
+    counts = f"{done} of {total} rollouts have a reward"
+    if done == total:
+        return Verdict("Complete", RunReason.ALL_ROLLOUTS_RECORDED, counts, coverage)
+    common = Counter(failure.failure_class for failure in failures).most_common(1)
+    failure_class = common[0][0] if common else None
+    missing = f"{counts}; missing: {describe_failures(failures)}"
+    # A share like 0.7 of 10 must not fail for the way floats are stored.
+    if done and coverage >= plan.min_coverage - 1e-9:
+        return Verdict("Complete", RunReason.MIN_COVERAGE_REACHED, counts, coverage, failure_class, [missing])
+    needed = f"spec.minCoverage asks for {plan.min_coverage:g} of them"
+    return Verdict("Failed", RunReason.COVERAGE_TOO_LOW, f"{missing} ({needed})", coverage, failure_class)
+
+
+def describe_failures(failures: Iterable[Failure]) -> str:
+    """`2 model (“the server's words”), 1 killed (“…”)`: each class with its most frequent message."""
+    by_class: dict[FailureClass, Counter[str]] = {}
+    for failure in failures:
+        by_class.setdefault(failure.failure_class, Counter())[failure.message] += 1
+    ordered = sorted(by_class.items(), key=lambda item: -item[1].total())
+    parts = (f"{words.total()} {kind.value} (“{words.most_common(1)[0][0][:400]}”)" for kind, words in ordered)
+    return ", ".join(parts)
+
+
+def aggregates_of(result: AgentEvalResult) -> tuple[list[Aggregate], int]:
+    """The aggregates that a status shows, the reward's first, and how many more the bundle has."""
+    scores = sorted(result.summary.scores.scores, key=lambda score: not score.name.startswith(REWARD))
+    return [_aggregate(score) for score in scores[:MAX_AGGREGATES]], max(0, len(scores) - MAX_AGGREGATES)
+
+
+def own_versions() -> dict[str, str]:
+    """Versions of the packages that decide about a result here."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def write_outcome(outcome: Outcome, paths: Paths) -> None:
+    """Write the termination message, and in full beside the results. Trouble is logged, not raised: it
+    must not cost a result that is on disk."""
+    try:
+        paths.termination_log.write_bytes(encode_outcome(outcome))
+    except OSError as error:
+        log.error("cannot write %s: %s", paths.termination_log, error)
+    try:
+        scratch = paths.outcome.with_suffix(".tmp")
+        scratch.write_text(json.dumps(outcome.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+        scratch.replace(paths.outcome)
+    except OSError as error:
+        log.error("cannot write %s: %s", paths.outcome, error)
+
+
+def base_outcome(
+    plan: EvaluatorPlan, progress: Progress, usage: Mapping[str, ModelUsage], versions: Mapping[str, str]
+) -> Outcome:
+    """The outcome of a job that still runs."""
+    return Outcome(
+        state="Running",
+        progress=progress,
+        usage=dict(usage),
+        versions=dict(versions),
+        results_path=f"attempt-{plan.attempt}",
+    )
+
+
+def _aggregate(score: AggregateScore) -> Aggregate:
+    statistics: dict[str, Any] = {}
+    if score.score_type == "range":
+        statistics = {name: _finite(getattr(score, name)) for name in _STATISTICS}
+    return Aggregate(
+        name=score.name,
+        value=_finite(score.headline_value),
+        kind=score.score_type,
+        unit="gym" if score.name.startswith(GYM) else "reward",
+        count=score.count,
+        **statistics,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -1,0 +1,93 @@
+"""What this evaluator was told, and where its files are."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from nhx_gym_operator.api import wire
+from nhx_gym_operator.api.wire import EvaluatorPlan, Placement
+
+
+class PlanError(ValueError):
+    """The plan is absent or cannot be used."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Every place that the evaluator reads or writes. The defaults are the pod's mounts."""
+
+    results: Path = Path(wire.RESULTS_DIR)
+    work: Path = Path(wire.WORK_DIR)
+    environment_source: Path = Path(wire.ENVIRONMENT_SOURCE_DIR)
+    environment: Path = Path(wire.ENVIRONMENT_DIR)
+    bundled_datasets: Path = Path(wire.BUNDLED_DATASETS_DIR)
+    model_keys: Path = Path(wire.MODEL_KEYS_DIR)
+    tokens: Path = Path(wire.TOKENS_DIR)
+    termination_log: Path = Path(wire.TERMINATION_LOG)
+
+    @property
+    def journal(self) -> Path:
+        return self.results / "journal.jsonl"
+
+    @property
+    def outcome(self) -> Path:
+        return self.results / "outcome.json"
+
+    def dataset_file(self, named: str) -> Path:
+        """The plan's dataset file; a relative one lies among the bundled datasets."""
+        return self.bundled_datasets / named
+
+    def attempt(self, number: int) -> Path:
+        """The directory of one attempt: the SDK's bundle, and Gym's own files in `gym_run`."""
+        return self.results / f"attempt-{number}"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Bearer tokens that the API accepts."""
+
+    progress: str
+    hosts: Mapping[int, str]
+    """By the host's ordinal."""
+    local_gym: str
+    """For a Gym in this very container. Made here, and useless elsewhere."""
+
+
+def load_plan(environment: Mapping[str, str]) -> EvaluatorPlan:
+    """The plan in `EVALUATOR_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
+    raw = environment.get(wire.EVALUATOR_PLAN_ENV, "").strip()
+    if not raw:
+        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} is not set: this program is started by nhx-gym-operator")
+    try:
+        plan = EvaluatorPlan.model_validate_json(raw)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} is not a valid plan: {problems}") from error
+    if not any(route.name == "policy" for route in plan.models):
+        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} names no model `policy`")
+    return plan
+
+
+def load_tokens(directory: Path, plan: EvaluatorPlan) -> Tokens:
+    """Read the token files. Raises `PlanError` naming the one that is missing or empty."""
+    hosts = range(plan.hosts) if plan.placement is Placement.SANDBOXED else ()
+    return Tokens(
+        progress=_token(directory / "progress"),
+        hosts={ordinal: _token(directory / f"host-{ordinal}") for ordinal in hosts},
+        local_gym=secrets.token_hex(32),
+    )
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"cannot read the token {file}: {error}") from error
+    if not token:
+        raise PlanError(f"the token {file} is empty")
+    return token

@@ -1,0 +1,45 @@
+"""How far the job is: one object that collection writes and the API reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nhx_gym_operator.api.wire import Progress, Stage
+
+
+@dataclass
+class ProgressState:
+    """Counts of rollouts. `message` says what is being waited for."""
+
+    attempt: int
+    hosts: int = 0
+    stage: Stage = Stage.STARTING
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    hosts_ready: int = 0
+    message: str = ""
+    _reward_sum: float = 0.0
+
+    def recorded(self, reward: float) -> None:
+        """One more rollout with a reward."""
+        self.done += 1
+        self._reward_sum += reward
+
+    def failed_one(self) -> None:
+        """One more rollout without."""
+        self.failed += 1
+
+    def snapshot(self) -> Progress:
+        """The wire's form, with the running mean over the rollouts done."""
+        return Progress(
+            stage=self.stage,
+            attempt=self.attempt,
+            done=self.done,
+            failed=self.failed,
+            total=self.total,
+            mean_reward=self._reward_sum / self.done if self.done else None,
+            hosts_ready=self.hosts_ready,
+            hosts=self.hosts,
+            message=self.message[:500],
+        )

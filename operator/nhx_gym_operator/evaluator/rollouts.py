@@ -1,0 +1,117 @@
+"""Rollouts: what is asked for, and whether an answer is one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX
+from nhx_evals_sdk.agent_eval.runtimes.gym.results import _agent_never_ran
+
+from nhx_gym_operator.api.wire import FailureClass
+
+AGENT_REF = "agent_ref"
+MAX_MESSAGE = 2000
+
+
+class RolloutKey(NamedTuple):
+    """One attempt at one row: Gym's `_ng_task_index` and `_ng_rollout_index`."""
+
+    task: int
+    rollout: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rollout has no reward."""
+
+    failure_class: FailureClass
+    message: str
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout to collect: its identity, the task it belongs to, and the row that Gym gets."""
+
+    key: RolloutKey
+    task_id: str
+    row: Mapping[str, Any]
+
+    @property
+    def agent(self) -> str:
+        """The agent instance that the row is routed to."""
+        return self.row[AGENT_REF]["name"]
+
+
+def rollouts_of(
+    rows: Iterable[Mapping[str, Any]], task_ids: Mapping[int, str], *, num_repeats: int, agent: str
+) -> list[Rollout]:
+    """Every rollout asked for, in Gym's order: a row's repeats follow each other.
+
+    As `gym eval run` does, a row that names an agent of its own (`agent_ref`) keeps it, and repeats are
+    numbered from 0 (`_preprocess_rows_from_config` in nemo_gym 0.5.0). Without both indices Gym captures
+    no model calls.
+    """
+    rollouts = []
+    for row in rows:
+        task = row[NG_TASK_INDEX]
+        for repeat in range(num_repeats):
+            stamped = {AGENT_REF: {"name": agent}, **row, NG_ROLLOUT_INDEX: repeat}
+            rollouts.append(Rollout(RolloutKey(task, repeat), task_ids[task], stamped))
+    return rollouts
+
+
+def stamped_result(rollout: Rollout, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Gym's result as `gym eval run` would have written it: the identity is that of the row sent,
+    whatever the answer claims, and numbers that JSON has no word for are null (as orjson writes them)."""
+    return {
+        **strict_json(result),
+        NG_TASK_INDEX: rollout.key.task,
+        NG_ROLLOUT_INDEX: rollout.key.rollout,
+        AGENT_REF: rollout.row[AGENT_REF],
+    }
+
+
+def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
+    """The reward of a result, read as the SDK reads it, or why there is none.
+
+    The SDK takes a reward by `float()`: `"0.5"` is 0.5 and `true` is 1. NaN, infinities, null, a missing
+    key and text are not rewards. Nor is the score of an agent that never called its model. A row that
+    Gym itself marks as failed has none either (`_ng_failure_class`, `_ng_no_persist` in
+    `nemo_gym/rollout_collection.py`).
+    """
+    if result.get("_ng_no_persist"):
+        return Failure(FailureClass.KILLED, _said(result, "Gym's agent was stopped before it finished"))
+    if result.get("_ng_failure_class") is not None:
+        label = f"Gym reports {result['_ng_failure_class']}"
+        return Failure(FailureClass.ENVIRONMENT, _said(result, label))
+    if reward_key not in result:
+        return Failure(FailureClass.ENVIRONMENT, f"the verifier returned no {reward_key!r}")
+    raw = result[reward_key]
+    try:
+        reward = float(raw)
+    except (TypeError, ValueError, OverflowError):
+        reward = math.nan
+    if not math.isfinite(reward):
+        return Failure(FailureClass.ENVIRONMENT, f"the verifier returned {reward_key} {str(raw)[:100]!r}: not a number")
+    if _agent_never_ran(result):
+        return Failure(FailureClass.ENVIRONMENT, "the agent produced no output and never called its model")
+    return reward
+
+
+def _said(result: Mapping[str, Any], label: str) -> str:
+    words = next((result[key] for key in ("error", "exception", "failure_reason") if result.get(key)), None)
+    return f"{label}: {words}"[:MAX_MESSAGE] if words else label
+
+
+def strict_json(value: Any) -> Any:
+    """The value with null in place of the floats that JSON has no word for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): strict_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict_json(item) for item in value]
+    return value

@@ -1,0 +1,315 @@
+"""One evaluation from plan to outcome: the order of things, and every way it can end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from nhx_evals_sdk.agent_eval.results import AgentEvalResult
+
+from nhx_gym_operator.api import wire
+from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Outcome, Placement, Stage
+
+from .collect import AggregatesMissing, Collector
+from .collect.in_container import InContainer
+from .collect.through_hosts import ThroughHosts
+from .dataset import Dataset, DatasetError, load_dataset, missing_bundled
+from .errors import JobFailed
+from .failed_calls import FailedCalls
+from .gateway import ModelGateway
+from .gym_process import runtime_config
+from .hosts import HostRegistry
+from .journal import Journal, JournalError, JournalHeader
+from .model_keys import ModelKeyError, ModelKeys
+from .outcome import MAX_MESSAGE, Verdict, aggregates_of, base_outcome, own_versions, verdict, write_outcome
+from .plan import Paths, Tokens
+from .progress import ProgressState
+from .rollouts import Failure, Rollout, judge, stamped_result
+from .scoring import JournaledGymRunner, evaluate
+from .server import Services, StagedEnvironment, make_app, serving
+from .stage import StagingError, pack
+
+REPORT_INTERVAL_S = 2.0
+"""How stale the termination message of a killed evaluator may be."""
+SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
+"""Failures that a later attempt of the job tries once more. The others would end the same way."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the API and its canary listen; `host` None is every address."""
+
+    host: str | None = None
+    api: int = wire.EVALUATOR_PORT
+    canary: int = wire.CANARY_PORT
+
+
+@dataclass
+class Evaluation:
+    """One attempt of one job."""
+
+    plan: EvaluatorPlan
+    paths: Paths
+    tokens: Tokens
+    ports: Ports = field(default_factory=Ports)
+    progress: ProgressState = field(init=False)
+    warnings: list[str] = field(default_factory=list)
+    degraded: list[str] = field(default_factory=list)
+    environment: StagedEnvironment | None = None
+    port: int | None = None
+    """Where the API listens, once it does."""
+    _gateway: ModelGateway | None = None
+    _registry: HostRegistry | None = None
+    _failed_calls: FailedCalls = field(default_factory=FailedCalls)
+    _stopped: JobFailed | None = None
+    """Why collection ended early, if it did: what was collected is still scored."""
+
+    def __post_init__(self) -> None:
+        self.progress = ProgressState(self.plan.attempt)
+
+    async def run(self) -> Outcome:
+        """Do it all. The outcome is written, whatever happens; only cancellation is passed on."""
+        outcome = self._outcome("Failed", RunReason.EVALUATION_FAILED, "")
+        self._write(self._outcome("Running"))
+        try:
+            outcome = await self._run()
+        except JobFailed as failure:
+            outcome = self._failed(failure)
+        except (DatasetError, ModelKeyError, StagingError, JournalError) as error:
+            reason = RunReason.DATASET_INVALID if isinstance(error, DatasetError) else RunReason.EVALUATION_FAILED
+            outcome = self._failed(JobFailed(reason, str(error)))
+        except asyncio.CancelledError:
+            message = "the evaluator was told to end before the job was done"
+            outcome = self._failed(JobFailed(RunReason.EVALUATOR_LOST, message, FailureClass.KILLED))
+            raise
+        except Exception as error:
+            log.exception("the evaluation ended with an error of its own")
+            message = f"{type(error).__name__}: {error}"
+            outcome = self._failed(JobFailed(RunReason.EVALUATION_FAILED, message))
+        finally:
+            self._write(outcome)
+        return outcome
+
+    async def _run(self) -> Outcome:
+        dataset = await asyncio.to_thread(self._load_dataset)
+        self.progress.total = len(dataset.tasks) * self.plan.target.num_repeats
+        keys = self._checked_keys()
+        if self.plan.environment:
+            archive = self.paths.work / "environment.tar"
+            self.environment = await asyncio.to_thread(pack, self.paths.environment, archive)
+        header = JournalHeader(self.plan.uid, dataset.digest, self.plan.target.num_repeats)
+        journal = await asyncio.to_thread(Journal.open, self.paths.journal, header)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(journal.close)
+            session = await stack.enter_async_context(_client())
+            local = await stack.enter_async_context(_client(trust_env=False))
+            self._gateway = ModelGateway(self.plan.models, keys, session, self._failed_calls)
+            if self.plan.placement is Placement.SANDBOXED:
+                timeout = self.plan.target.startup_timeout_s
+                self._registry = HostRegistry(dict(self.tokens.hosts), timeout, local, self.progress)
+            services = Services(self.tokens, self._gateway, self.progress, self._registry, self.environment)
+            serve = serving(
+                make_app(services), host=self.ports.host, port=self.ports.api, canary_port=self.ports.canary
+            )
+            self.port = await stack.enter_async_context(serve)
+            await stack.enter_async_context(self._reporting())
+            return await self._evaluate(dataset, journal, local, self.port)
+
+    def _load_dataset(self) -> Dataset:
+        file = self.paths.dataset_file(self.plan.dataset_file)
+        missing = missing_bundled(file, self.paths.bundled_datasets)
+        if missing is not None:
+            raise missing
+        copy = self.paths.work / "rows" / file.name
+        dataset = load_dataset(file, self.plan.dataset_label, limit=self.plan.limit, copy=copy)
+        self.warnings += dataset.warnings
+        return dataset
+
+    def _checked_keys(self) -> ModelKeys:
+        keys = ModelKeys(self.paths.model_keys)
+        for route in self.plan.models:
+            keys.read(route)
+            if keys.was_trimmed(route):
+                self.warnings.append(f"white space around the API key of model {route.name!r} was left out")
+        return keys
+
+    async def _evaluate(self, dataset: Dataset, journal: Journal, local: aiohttp.ClientSession, port: int) -> Outcome:
+        work_dir = self.paths.attempt(self.plan.attempt)
+        collector = self._collector(work_dir, local, port)
+
+        async def collect(rollouts: list[Rollout]) -> list[dict[str, Any]] | None:
+            return await self._collect(collector, rollouts, journal, runner)
+
+        runner = JournaledGymRunner(self.plan, journal, work_dir / "gym_run", collect)
+        result = await evaluate(self.plan, dataset.tasks, runner, work_dir)
+        self.progress.stage = Stage.DONE
+        failures = list(journal.failures.values())
+        failures += [runner.unrecorded] * (self.progress.total - len(journal.results) - len(failures))
+        return self._ended(result, len(journal.results), failures)
+
+    def _collector(self, work_dir: Any, local: aiohttp.ClientSession, port: int) -> Collector:
+        """The one decision between the two ways to collect."""
+        target = self.plan.target
+        if self._registry is not None:
+            return ThroughHosts(self._registry, local, self._failed_calls, concurrency=target.concurrency)
+        config = runtime_config(target, self.plan.models, port)
+        return InContainer(config, work_dir / "gym_run", self.tokens.local_gym, self._failed_calls)
+
+    async def _collect(
+        self, collector: Collector, rollouts: list[Rollout], journal: Journal, runner: JournaledGymRunner
+    ) -> list[dict[str, Any]] | None:
+        """Collect what the journal lacks, and aggregate what it has while Gym is still there."""
+        missing = self._missing(rollouts, journal)
+        log.info("%d of %d rollouts are to be collected", len(missing), len(rollouts))
+        try:
+            async with collector:
+                if missing:
+                    self.progress.stage = Stage.COLLECTING
+                    await self._collect_missing(collector, missing, journal)
+                self.progress.stage = Stage.SCORING
+                return await self._aggregates(collector, rollouts, journal)
+        except JobFailed as failure:
+            # Gym is gone. What there is of results is worth scoring; without any, this is the end.
+            if not journal.results:
+                raise
+            self._stopped = failure
+            self.degraded.append(f"runner.gym.* is missing: {failure.message}")
+            return None
+        finally:
+            self.progress.stage = Stage.SCORING
+            if self._stopped is not None:
+                kind = self._stopped.failure_class or FailureClass.KILLED
+                runner.unrecorded = Failure(kind, f"not collected: {self._stopped.message}")
+
+    def _missing(self, rollouts: list[Rollout], journal: Journal) -> list[Rollout]:
+        """What is to be collected; counts what needs not be."""
+        missing = []
+        for rollout in rollouts:
+            result, failure = journal.results.get(rollout.key), journal.failures.get(rollout.key)
+            if result is not None:
+                self.progress.recorded(float(result[self.plan.target.reward_key]))
+            elif failure is not None and failure.failure_class not in SENT_AGAIN:
+                self.progress.failed_one()
+            else:
+                missing.append(rollout)
+        return missing
+
+    async def _collect_missing(self, collector: Collector, missing: list[Rollout], journal: Journal) -> None:
+        async def record(rollout: Rollout, answer: Mapping[str, Any] | Failure) -> None:
+            judged = answer if isinstance(answer, Failure) else judge(answer, self.plan.target.reward_key)
+            if isinstance(judged, Failure):
+                log.warning("rollout %s failed (%s): %s", tuple(rollout.key), judged.failure_class, judged.message)
+                if await journal.add_failure(rollout.key, rollout.task_id, judged):
+                    self.progress.failed_one()
+            elif await journal.add_result(rollout.key, rollout.task_id, stamped_result(rollout, answer)):
+                self.progress.recorded(judged)
+
+        limit = self.plan.target.collection_timeout_s
+        try:
+            async with asyncio.timeout(limit) as timer:
+                await collector.collect(missing, record)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            message = f"collection did not end within {limit:g} s (spec.target.gym.collectionTimeoutSeconds)"
+            self._stopped = JobFailed(RunReason.COLLECTION_TIMEOUT, message, FailureClass.TIMEOUT)
+
+    async def _aggregates(
+        self, collector: Collector, rollouts: list[Rollout], journal: Journal
+    ) -> list[dict[str, Any]] | None:
+        recorded = [rollout for rollout in rollouts if rollout.key in journal.results]
+        if not recorded:
+            return None
+        try:
+            return await collector.aggregate(recorded, [journal.results[rollout.key] for rollout in recorded])
+        except AggregatesMissing as error:
+            self.degraded.append(f"runner.gym.* is missing: {error}")
+            return None
+
+    @contextlib.asynccontextmanager
+    async def _reporting(self) -> AsyncIterator[None]:
+        """Keep the termination message no staler than `REPORT_INTERVAL_S`."""
+
+        async def report() -> None:
+            written = None
+            while True:
+                await asyncio.sleep(REPORT_INTERVAL_S)
+                current = self._outcome("Running")
+                if current != written:
+                    await asyncio.to_thread(self._write, current)
+                    written = current
+
+        task = asyncio.create_task(report())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _ended(self, result: AgentEvalResult, done: int, failures: list[Failure]) -> Outcome:
+        judged = verdict(self.plan, done=done, total=self.progress.total, failures=failures)
+        aggregates, dropped = aggregates_of(result)
+        outcome = self._outcome(judged.state, judged.reason, judged.message)
+        outcome.failure_class = judged.failure_class
+        outcome.coverage = judged.coverage
+        outcome.aggregates, outcome.aggregates_dropped = aggregates, dropped
+        outcome.degraded = judged.degraded + self.degraded
+        self._explain(outcome, judged, done)
+        return outcome
+
+    def _explain(self, outcome: Outcome, judged: Verdict, done: int) -> None:
+        """A reason that says more than a count, where there is one."""
+        if self._stopped is not None:
+            outcome.state, outcome.reason = "Failed", self._stopped.reason
+            outcome.message = f"{self._stopped.message}; {judged.message}"[:MAX_MESSAGE]
+            outcome.failure_class = self._stopped.failure_class
+        elif not done and self._gateway is not None:
+            for name, words in self._gateway.dead_models().items():
+                outcome.reason = RunReason.MODEL_UNAVAILABLE
+                outcome.message = f"model {name} answered no call: {words}"[:MAX_MESSAGE]
+
+    def _failed(self, failure: JobFailed) -> Outcome:
+        outcome = self._outcome("Failed", failure.reason, failure.message[:MAX_MESSAGE])
+        outcome.failure_class = failure.failure_class
+        if self.progress.total:
+            outcome.coverage = self.progress.done / self.progress.total
+        return outcome
+
+    def _outcome(self, state: str, reason: str = "", message: str = "") -> Outcome:
+        usage = self._gateway.usage() if self._gateway else {}
+        versions = own_versions() | (self._registry.versions if self._registry else {})
+        outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
+        outcome.state, outcome.reason, outcome.message = state, reason, message[:MAX_MESSAGE]
+        outcome.warnings = [*self.warnings, *self._context_length_warnings()]
+        outcome.host_kernel = self._registry.kernel if self._registry else ""
+        outcome.environment_digest = self.environment.digest if self.environment else None
+        return outcome
+
+    def _context_length_warnings(self) -> list[str]:
+        refused = self._gateway.context_length_refusals() if self._gateway else {}
+        return [
+            f"{count} calls of model {name} were refused for its context length;"
+            " NeMo Gym's vllm_model counts such an answer as empty, so their rewards are not the model's judgement"
+            for name, count in refused.items()
+        ]
+
+    def _write(self, outcome: Outcome) -> None:
+        write_outcome(outcome, self.paths)
+
+
+def _client(*, trust_env: bool = True) -> aiohttp.ClientSession:
+    """A session without limits or time-outs of its own: whoever uses it sets them."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=trust_env,
+    )

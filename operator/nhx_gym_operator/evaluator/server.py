@@ -1,0 +1,177 @@
+"""The evaluator's one HTTP API: model gateway, staged environment, host registration, progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from nhx_gym_operator.api import wire
+from nhx_gym_operator.api.wire import HostRegistration
+
+from .gateway import CALL_PATHS, MAX_REQUEST_BYTES, ModelGateway
+from .hosts import HostRegistry
+from .plan import Tokens
+from .progress import ProgressState
+
+MAX_REGISTRATION_BYTES = 256 * 1024
+BACKLOG = 1024
+_BEARER = "Bearer "
+_LOCAL = -1
+"""Who a request is from: a host's ordinal, or the Gym in this container."""
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+CALLER = web.RequestKey("caller", int)
+
+
+@dataclass(frozen=True)
+class StagedEnvironment:
+    """The archive that hosts fetch, and the digest of the tree in it."""
+
+    archive: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the API gives access to. Without hosts or environment those paths do not exist."""
+
+    tokens: Tokens
+    gateway: ModelGateway
+    progress: ProgressState
+    hosts: HostRegistry | None = None
+    environment: StagedEnvironment | None = None
+
+
+def make_app(services: Services) -> web.Application:
+    """The API as an aiohttp application.
+
+    `GET /healthz` is open. `GET /progress` takes the progress token; everything else a host's token (or
+    that of the Gym in this container), which never opens another host's registration.
+    """
+    app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[_logged, _authorized(services.tokens)])
+    api = _Api(services)
+    calls = "|".join(CALL_PATHS)
+    prefix = wire.MODEL_PATH
+    app.router.add_get(wire.HEALTH_PATH, api.health)
+    app.router.add_get(wire.PROGRESS_PATH, api.progress)
+    app.router.add_post(wire.HOSTS_PATH, api.register)
+    app.router.add_get(wire.ENVIRONMENT_PATH, api.environment)
+    app.router.add_get(f"{prefix}/models", services.gateway.list_models)
+    app.router.add_post(f"{prefix}/{{path:{calls}}}", services.gateway.call)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serving(app: web.Application, *, host: str | None, port: int, canary_port: int) -> AsyncIterator[int]:
+    """Serve until the block is left; yields the API's port, which differs from `port` if that is 0."""
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+    canary = None
+    try:
+        await site.start()
+        canary = await asyncio.start_server(_close, host, canary_port)
+        yield runner.addresses[0][1]
+    finally:
+        if canary is not None:
+            canary.close()
+        await runner.cleanup()
+
+
+async def _close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+class _Api:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def health(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def progress(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=self._services.progress.snapshot().model_dump_json().encode(), content_type="application/json"
+        )
+
+    async def register(self, request: web.Request) -> web.Response:
+        hosts = self._services.hosts
+        if hosts is None:
+            return _refused(404, "this job has no gym hosts")
+        if (request.content_length or 0) > MAX_REGISTRATION_BYTES:
+            return _refused(413, f"a registration has at most {MAX_REGISTRATION_BYTES} bytes")
+        try:
+            registration = HostRegistration.model_validate_json(await request.read())
+        except ValidationError as error:
+            return _refused(422, f"not a HostRegistration: {error.error_count()} invalid fields")
+        if registration.ordinal != request[CALLER]:
+            return _refused(403, f"this token is not that of host {registration.ordinal}")
+        await hosts.register(registration, request.remote or "")
+        return web.json_response({"status": "registered"})
+
+    async def environment(self, _: web.Request) -> web.StreamResponse:
+        environment = self._services.environment
+        if environment is None:
+            return _refused(404, "this job has no staged environment")
+        headers = {wire.ENVIRONMENT_DIGEST_HEADER: environment.digest, "Content-Type": "application/x-tar"}
+        return web.FileResponse(environment.archive, headers=headers)
+
+
+def _authorized(tokens: Tokens) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    hosts = {**tokens.hosts, _LOCAL: tokens.local_gym}
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == wire.HEALTH_PATH:
+            return await handler(request)
+        given = request.headers.get("Authorization", "").removeprefix(_BEARER).encode()
+        if request.path == wire.PROGRESS_PATH:
+            allowed = _equal(given, tokens.progress)
+        else:
+            # Every token is compared, so that the time taken says nothing about which one it was.
+            callers = [caller for caller, token in hosts.items() if _equal(given, token)]
+            allowed = bool(callers)
+            if allowed:
+                request[CALLER] = callers[0]
+        if not allowed:
+            return _refused(401, "no valid job token")
+        return await handler(request)
+
+    return middleware
+
+
+def _equal(given: bytes, token: str) -> bool:
+    return hmac.compare_digest(given, token.encode())
+
+
+@web.middleware
+async def _logged(request: web.Request, handler: Handler) -> web.StreamResponse:
+    started = time.monotonic()
+    status = 0
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    except web.HTTPException as error:
+        status = error.status
+        return _refused(status, error.reason)
+    finally:
+        level = logging.WARNING if status >= 400 or status == 0 else logging.DEBUG
+        took = time.monotonic() - started
+        line = "%s %s from %s: %d in %.2f s"
+        log.log(level, line, request.method, request.raw_path[:120], request.remote, status, took)
+
+
+def _refused(status: int, message: str) -> web.Response:
+    body = {"error": {"message": message, "type": "nhx_evaluator", "code": str(status)}}
+    return web.json_response(body, status=status)

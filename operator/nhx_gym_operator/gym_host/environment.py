@@ -1,0 +1,75 @@
+"""The staged environment on its way into the sandbox: fetched, bounded, unpacked, checked, made runnable."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+
+from nhx_gym_operator.api.tree import tree_digest
+from nhx_gym_operator.gym_host.gym_config import COMPONENT_TYPES
+
+ARCHIVE_LIMIT_BYTES = 2 << 30
+TREE_LIMIT_BYTES = 4 << 30
+FILES_LIMIT = 100_000
+
+
+class StagingError(RuntimeError):
+    """The environment did not arrive as it was staged."""
+
+
+def unpack(archive: Path, directory: Path, digest: str) -> None:
+    """Extract `archive` into the empty `directory` and hold the tree against `digest`.
+
+    Raises `StagingError` for an archive that is damaged, too large, reaches outside, holds
+    anything but files and directories, or yields another tree.
+    """
+    _empty(directory)
+    try:
+        with tarfile.open(archive) as tar:
+            for member in _bounded(tar):
+                tar.extract(member, directory, filter="data")
+        found = tree_digest(directory)
+    except (tarfile.TarError, EOFError) as error:
+        raise StagingError(f"the environment's archive cannot be unpacked: {error}") from error
+    if found != digest:
+        raise StagingError(
+            f"the environment arrived as {found}, but the evaluator staged {digest}; it changed on the way"
+        )
+
+
+def _empty(directory: Path) -> None:
+    # The directory itself is a mount point and stays.
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _bounded(tar: tarfile.TarFile):
+    size = 0
+    for count, member in enumerate(tar, start=1):
+        size += member.size
+        if count > FILES_LIMIT or size > TREE_LIMIT_BYTES:
+            raise StagingError(f"the environment holds more than {FILES_LIMIT} entries or {TREE_LIMIT_BYTES >> 30} GiB")
+        if not (member.isfile() or member.isdir()):
+            raise StagingError(f"the environment's archive holds {member.name}, neither a file nor a directory")
+        yield member
+
+
+def link_venvs(venvs: Path, environment: Path, *, bundled: Path, python: Path) -> None:
+    """Fill `venvs` with one `.venv` link per component, so that Gym installs nothing.
+
+    Gym looks for `<type>/<server>/.venv` in a single folder. The bundled links are taken over; each
+    component of the package gets one to `python`, the virtual environment of the image.
+    """
+    links = {link.relative_to(bundled): link.resolve() for link in bundled.glob("*/*/.venv")}
+    for kind in COMPONENT_TYPES:
+        for server in sorted((environment / kind).glob("*/")):
+            links[Path(kind, server.name, ".venv")] = python
+    for path, target in links.items():
+        link = venvs / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(target, target_is_directory=True)

@@ -1,0 +1,184 @@
+"""The init container `sandbox-gate`: no untrusted code starts before the sandbox is shown to be shut.
+
+A network policy takes hold only some time after the pod has its address, and in a cluster without a
+policy controller it never does. So the gate connects to listeners that are known to be up and waits
+until every one of them is refused, several rounds in a row, while the one address that must answer
+does: the evaluator. Without that answer a refusal would prove nothing, since a pod without any
+network refuses everything.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, HEALTH_PATH, TERMINATION_LOG, GateTarget, HostPlan
+
+ROUNDS_IN_A_ROW = 3
+EVALUATOR_WAIT_S = 900.0
+"""The evaluator's image may still be pulled: as long as the platform waits for a host to be ready
+(gym-sandbox-configuration.mdx)."""
+CONNECT_TIMEOUT_S = 1.0
+"""A connection inside a cluster takes milliseconds. What has not opened by then counts as blocked,
+because policies may drop a packet as well as refuse it."""
+PAUSE_S = 0.3
+
+_BLOCKED = {
+    errno.ECONNREFUSED,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.ETIMEDOUT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EHOSTDOWN,
+    errno.ENETDOWN,
+}
+
+
+class GateError(RuntimeError):
+    """The sandbox is not shown to be shut. The message is what the pod's status shows."""
+
+    exit_code = 1
+
+
+class SandboxOpenError(GateError):
+    """The sandbox is shown to be open."""
+
+    exit_code = GATE_OPEN_EXIT_CODE
+
+
+@dataclass(frozen=True)
+class Passage:
+    """How the gate was passed. Seconds count from the gate's start."""
+
+    rounds: int
+    open_rounds: int
+    seconds: float
+
+
+def reachable(target: GateTarget) -> bool:
+    """Whether a TCP connection to `target` opens.
+
+    Raises `GateError` when the attempt failed for a reason that says nothing about the policy, e.g.
+    a name that does not resolve or a process without free descriptors.
+    """
+    try:
+        socket.create_connection((target.host, target.port), CONNECT_TIMEOUT_S).close()
+    except TimeoutError:
+        return False
+    except OSError as error:
+        if error.errno in _BLOCKED:
+            return False
+        raise GateError(f"{_named(target)} could not be tried: {error}") from error
+    return True
+
+
+def evaluator_answers(url: str) -> str | None:
+    """None if the evaluator's health endpoint answers 200, else what happened instead."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url + HEALTH_PATH, timeout=2 * CONNECT_TIMEOUT_S) as response:
+            return None if response.status == 200 else f"HTTP {response.status}"
+    except urllib.error.HTTPError as error:
+        return f"HTTP {error.code}"
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error))
+
+
+def _named(target: GateTarget) -> str:
+    return f"{target.name} ({target.host}:{target.port}, known to be up: {target.known_by})"
+
+
+def _open_targets(targets: Sequence[GateTarget], connect: Callable[[GateTarget], bool]) -> list[GateTarget]:
+    if not targets:
+        return []
+    with ThreadPoolExecutor(max_workers=min(len(targets), 16)) as pool:
+        return [target for target, is_open in zip(targets, pool.map(connect, targets), strict=True) if is_open]
+
+
+def _wait_for_evaluator(plan: HostPlan, answers: Callable[[str], str | None]) -> None:
+    deadline = time.monotonic() + EVALUATOR_WAIT_S
+    while (trouble := answers(plan.evaluator_url)) is not None:
+        if time.monotonic() >= deadline:
+            raise GateError(
+                f"the evaluator at {plan.evaluator_url} did not answer within {EVALUATOR_WAIT_S:g} s ({trouble}). "
+                "A refused connection proves nothing without it: look at the evaluator pod, and at whether the "
+                "host's NetworkPolicy lets this pod reach it"
+            )
+        time.sleep(PAUSE_S)
+
+
+def pass_gate(
+    plan: HostPlan,
+    *,
+    connect: Callable[[GateTarget], bool] = reachable,
+    answers: Callable[[str], str | None] = evaluator_answers,
+) -> Passage:
+    """Return once the sandbox has been shut for `ROUNDS_IN_A_ROW` rounds; raise `GateError` otherwise.
+
+    `plan.gate_timeout_s` counts from the evaluator's first answer.
+    """
+    if not plan.gate_refused:
+        raise GateError("the plan names nothing that must be refused, so nothing can be shown")
+    started = time.monotonic()
+    _wait_for_evaluator(plan, answers)
+    deadline = time.monotonic() + plan.gate_timeout_s
+    rounds = shut = open_rounds = 0
+    while True:
+        rounds += 1
+        # The refusals count only between two answers: the listeners behind them share the evaluator's life.
+        trouble = answers(plan.evaluator_url)
+        still_open = _open_targets(plan.gate_refused, connect) if trouble is None else []
+        shut = shut + 1 if trouble is None and not still_open else 0
+        open_rounds += bool(still_open)
+        if shut == ROUNDS_IN_A_ROW and (trouble := answers(plan.evaluator_url)) is None:
+            return Passage(rounds, open_rounds, time.monotonic() - started)
+        if trouble is not None:
+            shut = 0
+        if time.monotonic() >= deadline:
+            raise _refusal(plan, still_open, trouble)
+        time.sleep(PAUSE_S)
+
+
+def _refusal(plan: HostPlan, still_open: Sequence[GateTarget], trouble: str | None) -> GateError:
+    if trouble is not None:
+        return GateError(
+            f"the evaluator at {plan.evaluator_url} stopped answering ({trouble}), so that refused connections "
+            "prove nothing; look at the evaluator pod"
+        )
+    if not still_open:
+        return GateError(
+            f"the sandbox was not shut for {ROUNDS_IN_A_ROW} rounds in a row within {plan.gate_timeout_s:g} s"
+        )
+    return SandboxOpenError(
+        f"after {plan.gate_timeout_s:g} s this pod still reached what its NetworkPolicy forbids: "
+        + "; ".join(map(_named, still_open))
+        + ". No environment code was started. Either the cluster enforces no egress policies, or another "
+        "policy allows this"
+    )
+
+
+def main(plan: HostPlan) -> int:
+    try:
+        passage = pass_gate(plan)
+    except GateError as error:
+        message, code = f"sandbox-gate: {error}", error.exit_code
+    else:
+        message, code = (
+            f"sandbox-gate: {len(plan.gate_refused)} forbidden addresses refused {ROUNDS_IN_A_ROW} rounds in a row, "
+            f"round {passage.rounds}, {passage.seconds:.1f} s after start ({passage.open_rounds} rounds open before)",
+            0,
+        )
+    print(message, flush=True)
+    try:
+        with open(TERMINATION_LOG, "w", encoding="utf-8") as log:
+            log.write(message)
+    except OSError as error:
+        print(f"sandbox-gate: {TERMINATION_LOG} cannot be written: {error}", flush=True)
+    return code

@@ -1,0 +1,1 @@
+"""Builders of the objects that make up a job: pure functions from plain values to plain dicts."""

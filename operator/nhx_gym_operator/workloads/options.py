@@ -1,0 +1,73 @@
+"""What an administrator sets for every pod of every job: the part of the operator's settings that
+the builders need. Field names are those of the chart's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class Options(BaseModel):
+    """Base of the operator's settings: camelCase in the file, an unknown field is an error."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class Images(Options):
+    """Image references per pod."""
+
+    tasks: str
+    gym_host: str
+    gym_tasks: str
+    check_bundled: bool = True
+    """Refuse a bundled resources server that the project's own images cannot run. Turn it off with an
+    image of your own that holds the missing packages."""
+
+
+class PodOptions(Options):
+    """Fields that go into the spec or metadata of every pod, in Kubernetes' own form."""
+
+    image_pull_secrets: list[dict[str, str]] = Field(default_factory=list)
+    tolerations: list[dict[str, Any]] = Field(default_factory=list)
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    affinity: dict[str, Any] = Field(default_factory=dict)
+    priority_class_name: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+def _resources(cpu: str, memory: str, memory_limit: str) -> dict[str, Any]:
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory_limit}}
+
+
+class RoleResources(Options):
+    """`resources` of the container of each role. A host's default limit is what NeMo Gym needs under
+    gVisor (1.9 GiB at ready) with room for the environment."""
+
+    evaluator: dict[str, Any] = Field(default_factory=lambda: _resources("100m", "384Mi", "2Gi"))
+    gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("250m", "2Gi", "3Gi"))
+    gym_tasks: dict[str, Any] = Field(default_factory=lambda: _resources("250m", "2Gi", "4Gi"))
+    stage: dict[str, Any] = Field(default_factory=lambda: _resources("50m", "64Mi", "512Mi"))
+    gate: dict[str, Any] = Field(default_factory=lambda: _resources("10m", "32Mi", "256Mi"))
+
+
+class PodSelector(Options):
+    """The operator's own pods, as a NetworkPolicy peer."""
+
+    namespace: str
+    labels: dict[str, str]
+
+
+class WorkloadOptions(Options):
+    """Everything the builders take from the operator's settings."""
+
+    images: Images
+    image_pull_policy: str = "IfNotPresent"
+    pods: PodOptions = Field(default_factory=PodOptions)
+    resources: RoleResources = Field(default_factory=RoleResources)
+    evaluator_egress: list[dict[str, Any]] = Field(default_factory=list)
+    """NetworkPolicyEgressRules of the evaluator, which must reach the job's models. Empty: all."""
+    operator_pod_selector: PodSelector | None = None
+    """Who may read `/progress`. None: nobody but the node itself."""

@@ -1,0 +1,135 @@
+"""The plans that pods are started with: what `api.wire` says an evaluator and a host are told."""
+
+from __future__ import annotations
+
+from ..api.job import ModelSpec
+from ..api.wire import (
+    BUNDLED_DATASETS_DIR,
+    CANARY_PORT,
+    DATASET_FILE,
+    EvaluatorPlan,
+    GateTarget,
+    GymTarget,
+    HostPlan,
+    ModelRoute,
+)
+from . import names
+from .workload import Workload
+
+
+def evaluator_plan(workload: Workload) -> EvaluatorPlan:
+    spec = workload.spec
+    return EvaluatorPlan(
+        namespace=workload.namespace,
+        job=workload.name,
+        uid=workload.uid,
+        attempt=workload.attempt,
+        placement=workload.placement,
+        dataset_file=dataset_file(workload),
+        dataset_label=dataset_label(workload),
+        limit=spec.tasks.limit,
+        target=gym_target(workload),
+        models=[_route(model) for model in spec.models],
+        hosts=workload.hosts,
+        environment=workload.spec.target.gym.environment is not None,
+        min_coverage=spec.min_coverage,
+        parallelism=spec.parallelism,
+        labels=dict(spec.labels),
+        results_location=results_location(workload),
+    )
+
+
+def host_plan(workload: Workload, ordinal: int) -> HostPlan:
+    return HostPlan(
+        job=workload.name,
+        uid=workload.uid,
+        attempt=workload.attempt,
+        ordinal=ordinal,
+        evaluator_url=workload.evaluator_url,
+        target=gym_target(workload),
+        models={model.name: model.model for model in workload.spec.models},
+        environment=workload.spec.target.gym.environment is not None,
+        gate_refused=gate_targets(workload),
+    )
+
+
+def gate_targets(workload: Workload) -> list[GateTarget]:
+    """Addresses known to answer that the sandbox must not reach."""
+    targets = [
+        GateTarget(
+            name="evaluator-canary",
+            host=workload.cluster_ip or "",
+            port=CANARY_PORT,
+            known_by="the evaluator listens there before it answers the gate",
+        )
+    ]
+    if workload.api_server:
+        host, port = workload.api_server
+        targets.append(
+            GateTarget(name="kubernetes-api", host=host, port=port, known_by="the operator is served by it")
+        )
+    return targets
+
+
+def gym_target(workload: Workload) -> GymTarget:
+    gym = workload.spec.target.gym
+    return GymTarget(
+        agent=gym.agent,
+        agent_config=gym.agent_config,
+        agent_ref_name=gym.agent_ref_name,
+        resources_server=gym.resources_server,
+        model_type=gym.model_type,
+        bind_resources_server=gym.bind_resources_server,
+        hydra_params=dict(gym.hydra_params),
+        env_vars=dict(gym.env_vars),
+        env_secret_names=sorted(gym.env_secrets),
+        num_repeats=gym.num_repeats,
+        concurrency=gym.concurrency,
+        startup_timeout_s=gym.startup_timeout_seconds,
+        collection_timeout_s=gym.collection_timeout_seconds,
+        shutdown_grace_s=gym.shutdown_grace_seconds,
+        reward_key=gym.reward_key,
+    )
+
+
+def dataset_file(workload: Workload) -> str:
+    bundled = workload.spec.tasks.dataset.bundled
+    return f"{BUNDLED_DATASETS_DIR}/{bundled}" if bundled else DATASET_FILE
+
+
+def dataset_label(workload: Workload) -> str:
+    """The dataset in a user's words, for messages about its rows."""
+    dataset = workload.spec.tasks.dataset
+    if dataset.bundled:
+        return f"bundled {dataset.bundled}"
+    if dataset.config_map:
+        return f"ConfigMap {dataset.config_map.name} key {dataset.config_map.key}"
+    if dataset.file_set is None:
+        raise ValueError("a dataset is one of bundled, configMap and fileSet")
+    return f"FileSet {dataset.file_set.name} file {dataset.file_set.path}"
+
+
+def results_location(workload: Workload) -> str:
+    """`persistentVolumeClaim/NAME` or `emptyDir`: what the status shows."""
+    claim = results_claim(workload)
+    return f"persistentVolumeClaim/{claim}" if claim else "emptyDir"
+
+
+def results_claim(workload: Workload) -> str | None:
+    """Name of the claim that keeps the results, the user's or the job's own; None for an emptyDir."""
+    claim = workload.spec.results.persistent_volume_claim
+    if claim is None:
+        return None
+    return claim.claim_name or names.claim_name(workload.name)
+
+
+def _route(model: ModelSpec) -> ModelRoute:
+    return ModelRoute(
+        name=model.name,
+        base_url=model.base_url,
+        model=model.model,
+        has_api_key=model.api_key is not None,
+        timeout_seconds=model.timeout_seconds,
+        max_retries=model.max_retries,
+        max_concurrent_calls=model.max_concurrent_calls,
+    )

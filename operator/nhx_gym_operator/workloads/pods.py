@@ -1,0 +1,213 @@
+"""The pods of a job: evaluator and gym host, or both in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api.constants import Role
+from ..api.wire import (
+    DATASET_FILE,
+    ENVIRONMENT_DIR,
+    ENVIRONMENT_SOURCE_DIR,
+    EVALUATOR_PLAN_ENV,
+    EVALUATOR_PORT,
+    HOST_PLAN_ENV,
+    HOST_PORT,
+    MODEL_KEYS_DIR,
+    NODE_NAME_ENV,
+    POD_IP_ENV,
+    RESULTS_DIR,
+    TOKENS_DIR,
+    WORK_DIR,
+    Placement,
+)
+from . import names, plans, podspec, secrets
+from .podspec import mount, scratch
+from .workload import Workload
+
+Manifest = dict[str, Any]
+
+EVALUATOR_MODULE = "nhx_gym_operator.evaluator"
+HOST_MODULE = "nhx_gym_operator.gym_host"
+
+_DATASET_DIR, _, _DATASET_NAME = DATASET_FILE.rpartition("/")
+_SECRET_MODE = 0o440
+"""Readable for the pod's fsGroup, whatever user id the image runs as."""
+# A sandbox is given addresses. A resolver that refuses at once is better than one that the policy
+# makes every lookup wait for.
+_NO_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+
+
+def job_pods(workload: Workload) -> list[Manifest]:
+    """All pods of one attempt, the evaluator's first."""
+    if workload.placement is Placement.COLOCATED:
+        return [colocated_pod(workload)]
+    return [evaluator_pod(workload)] + [host_pod(workload, n) for n in range(workload.hosts)]
+
+
+def evaluator_pod(workload: Workload) -> Manifest:
+    images, resources = workload.options.images, workload.options.resources
+    return _evaluating_pod(
+        workload, image=images.tasks, resources=resources.evaluator, module_env=_pod_env()
+    )
+
+
+def colocated_pod(workload: Workload) -> Manifest:
+    """Evaluator and Gym in one container: what the user lists in `envSecrets` is in it too."""
+    images, resources = workload.options.images, workload.options.resources
+    return _evaluating_pod(
+        workload,
+        image=images.gym_tasks,
+        resources=resources.gym_tasks,
+        module_env=_user_env(workload) + _pod_env(),
+    )
+
+
+def host_pod(workload: Workload, ordinal: int) -> Manifest:
+    """The sandbox: the gate proves its network before any code of an environment runs."""
+    plan = podspec.value(HOST_PLAN_ENV, plans.host_plan(workload, ordinal).model_dump_json())
+    tokens = mount("tokens", TOKENS_DIR, read_only=True)
+    gate = podspec.container(
+        workload,
+        names.CONTAINER_GATE,
+        image=workload.options.images.gym_host,
+        module=HOST_MODULE,
+        command="gate",
+        resources=workload.options.resources.gate,
+        env=[plan, *_pod_env()],
+        mounts=[mount("tmp", "/tmp"), tokens],
+        init=True,
+    )
+    host = podspec.container(
+        workload,
+        names.CONTAINER_HOST,
+        image=workload.options.images.gym_host,
+        module=HOST_MODULE,
+        command="serve",
+        resources=workload.options.resources.gym_host,
+        env=[*_user_env(workload), plan, *_pod_env()],
+        mounts=[mount("tmp", "/tmp"), mount("work", WORK_DIR), mount("environment", ENVIRONMENT_DIR), tokens],
+        ports=[HOST_PORT],
+    )
+    return podspec.pod(
+        workload,
+        names.host_pod_name(workload.name, ordinal, workload.attempt),
+        Role.GYM_HOST,
+        init_containers=[gate],
+        containers=[host],
+        volumes=[
+            scratch("tmp"),
+            scratch("work"),
+            scratch("environment"),
+            _secret_volume("tokens", secrets.host_secret_name(workload, ordinal)),
+        ],
+        runtimeClassName=workload.runtime_class_name,
+        **_NO_DNS,
+    )
+
+
+def _evaluating_pod(
+    workload: Workload, *, image: str, resources: Manifest, module_env: list[Manifest]
+) -> Manifest:
+    plan = podspec.value(EVALUATOR_PLAN_ENV, plans.evaluator_plan(workload).model_dump_json())
+    volumes = [
+        scratch("tmp"),
+        scratch("work"),
+        _results_volume(workload),
+        _secret_volume("tokens", secrets.evaluator_secret_name(workload)),
+    ]
+    mounts = [
+        mount("tmp", "/tmp"),
+        mount("work", WORK_DIR),
+        mount("results", RESULTS_DIR),
+        mount("tokens", TOKENS_DIR, read_only=True),
+    ]
+    for volume, key_mount in _model_keys(workload):
+        volumes.append(volume)
+        mounts.append(key_mount)
+    if workload.dataset:
+        volumes.append({"name": "dataset", "configMap": workload.dataset.volume()})
+        mounts.append(mount("dataset", _DATASET_DIR, read_only=True))
+    stage = []
+    if workload.environment:
+        volumes.append({"name": "source", "configMap": workload.environment.volume()})
+        volumes.append(scratch("environment"))
+        mounts.append(mount("environment", ENVIRONMENT_DIR, read_only=True))
+        stage = [_stage(workload, plan)]
+    evaluate = podspec.container(
+        workload,
+        names.CONTAINER_EVALUATE,
+        image=image,
+        module=EVALUATOR_MODULE,
+        command="run",
+        resources=resources,
+        env=[*module_env, plan],
+        mounts=mounts,
+        ports=[EVALUATOR_PORT],
+    )
+    return podspec.pod(
+        workload,
+        names.evaluator_pod_name(workload.name, workload.attempt, workload.placement),
+        names.evaluator_role(workload.placement),
+        init_containers=stage,
+        containers=[evaluate],
+        volumes=volumes,
+    )
+
+
+def _stage(workload: Workload, plan: Manifest) -> Manifest:
+    """Copies and verifies the FileSet's files. The source is mounted here only."""
+    return podspec.container(
+        workload,
+        names.CONTAINER_STAGE,
+        image=workload.options.images.tasks,
+        module=EVALUATOR_MODULE,
+        command="stage",
+        resources=workload.options.resources.stage,
+        env=[plan, *_pod_env()],
+        mounts=[
+            mount("tmp", "/tmp"),
+            mount("source", ENVIRONMENT_SOURCE_DIR, read_only=True),
+            mount("environment", ENVIRONMENT_DIR),
+        ],
+        init=True,
+    )
+
+
+def _pod_env() -> list[Manifest]:
+    return [podspec.field(POD_IP_ENV, "status.podIP"), podspec.field(NODE_NAME_ENV, "spec.nodeName")]
+
+
+def _user_env(workload: Workload) -> list[Manifest]:
+    """What the user put into `envSecrets`. It stands before our own variables: the last one wins."""
+    secrets_of_user = workload.spec.target.gym.env_secrets
+    return [
+        podspec.secret(name, source.secret_key_ref.name, source.secret_key_ref.key)
+        for name, source in sorted(secrets_of_user.items())
+    ]
+
+
+def _results_volume(workload: Workload) -> Manifest:
+    claim = plans.results_claim(workload)
+    if claim is None:
+        return scratch("results")
+    return {"name": "results", "persistentVolumeClaim": {"claimName": claim}}
+
+
+def _model_keys(workload: Workload) -> list[tuple[Manifest, Manifest]]:
+    """Volume and mount per model with a key. A volume each: two models may share a Secret, and a model's
+    name need not be a volume's."""
+    pairs = []
+    for index, model in enumerate(workload.spec.models):
+        if model.api_key is None:
+            continue
+        source = model.api_key.secret_key_ref
+        volume = _secret_volume(f"model-key-{index}", source.name)
+        volume["secret"]["items"] = [{"key": source.key, "path": "api-key"}]
+        path = f"{MODEL_KEYS_DIR}/{model.name}"
+        pairs.append((volume, mount(volume["name"], path, read_only=True)))
+    return pairs
+
+
+def _secret_volume(name: str, secret_name: str) -> Manifest:
+    return {"name": name, "secret": {"secretName": secret_name, "defaultMode": _SECRET_MODE}}

@@ -1,0 +1,78 @@
+"""The one value from which all of a job's objects are built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.constants import API_VERSION, JOB_ANNOTATION, JOB_KIND, Role
+from ..api.job import JobSpec
+from ..api.wire import EVALUATOR_PORT, Placement
+from . import names
+from .options import WorkloadOptions
+
+
+@dataclass(frozen=True)
+class ConfigMapFiles:
+    """Files out of one ConfigMap: `items` are pairs of key and relative path."""
+
+    name: str
+    items: tuple[tuple[str, str], ...]
+
+    def volume(self) -> dict[str, Any]:
+        return {"name": self.name, "items": [{"key": key, "path": path} for key, path in self.items]}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A job as the builders see it: what the user wrote, where it runs, and what was resolved for it."""
+
+    name: str
+    namespace: str
+    uid: str
+    spec: JobSpec
+    options: WorkloadOptions
+    key: bytes
+    """The operator's key, from which tokens are derived."""
+    placement: Placement
+    runtime_class_name: str | None = None
+    """Of host pods; None runs them under the cluster's default runtime."""
+    attempt: int = 1
+    cluster_ip: str | None = None
+    """Address of the evaluator's Service; needed for host pods."""
+    api_server: tuple[str, int] | None = None
+    """Address of the cluster's API, which a sandbox must not reach."""
+    dataset: ConfigMapFiles | None = None
+    """One file; None for a bundled dataset."""
+    environment: ConfigMapFiles | None = None
+
+    @property
+    def evaluator_url(self) -> str:
+        if not self.cluster_ip:
+            raise ValueError(f"the Service of job {self.namespace}/{self.name} has no address yet")
+        host = f"[{self.cluster_ip}]" if ":" in self.cluster_ip else self.cluster_ip
+        return f"http://{host}:{EVALUATOR_PORT}"
+
+    @property
+    def hosts(self) -> int:
+        return 1 if self.placement is Placement.SANDBOXED else 0
+
+    def metadata(self, name: str, role: Role, attempt: int | None = None) -> dict[str, Any]:
+        """Metadata of a child. `blockOwnerDeletion` is off: a foreground deletion of the job waits for
+        no child, and setting it would need the right to update the job's finalizers."""
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": names.child_labels(self.uid, role, attempt),
+            "annotations": {JOB_ANNOTATION: self.name},
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": JOB_KIND,
+                    "name": self.name,
+                    "uid": self.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        }

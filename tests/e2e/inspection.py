@@ -1,0 +1,58 @@
+"""A look into a running container, with what its image has: sh, grep, cat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from support import cluster
+from support.cluster import Object
+
+_PLACES = "/proc/[0-9]*/environ /proc/[0-9]*/cmdline /job /tmp /run /var/run /etc /dev/shm"
+_SEARCH = (
+    f"exec grep --recursive --files-with-matches --no-messages --text --fixed-strings --devices=skip --file=- {_PLACES}"
+)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A container of a pod, for commands."""
+
+    pod: str
+    container: str
+    namespace: str
+
+    @classmethod
+    def of(cls, pod: Object) -> Inside:
+        """The pod's main container."""
+        return cls(pod["metadata"]["name"], pod["spec"]["containers"][0]["name"], pod["metadata"]["namespace"])
+
+    def says(self, command: str) -> str:
+        """Output of a shell command; what went wrong is part of it."""
+        done = cluster.execute(self.pod, self.container, self.namespace, ["sh", "-c", command])
+        return done.stdout + done.stderr
+
+    def places_with(self, text: str) -> list[str]:
+        """Files, environments and command lines of any process that hold `text`. It travels by standard input, so that
+        the search does not find itself."""
+        done = cluster.execute(self.pod, self.container, self.namespace, ["sh", "-c", _SEARCH], stdin=text)
+        if done.code not in (0, 1, 2):  # 1: nothing found; 2: something could not be read
+            raise AssertionError(f"no search in {self.pod}: code {done.code}, {done.stderr}")
+        return sorted(done.stdout.splitlines())
+
+
+def look_into(host: Object, evaluator: Object, model_key: str) -> dict[str, Any]:
+    """What a running sandbox holds. The searches that must find something show that the search works."""
+    inside, beside = Inside.of(host), Inside.of(evaluator)
+    token = inside.says("cat /var/run/secrets/nhx/tokens/host").strip()
+    return {
+        "secret files": inside.says("find /var/run/secrets/ -type f").split(),
+        "service account": inside.says(
+            "ls -d /var/run/secrets/kubernetes.io /run/secrets/kubernetes.io 2>/dev/null"
+        ).strip(),
+        "model key in host": inside.places_with(model_key),
+        "token in host": inside.places_with(token),
+        "model key in evaluator": beside.places_with(model_key),
+        "service account of evaluator": beside.says("ls -d /var/run/secrets/kubernetes.io 2>/dev/null").strip(),
+        "kernel": inside.says("cat /proc/version; dmesg"),
+    }

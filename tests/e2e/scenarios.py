@@ -1,0 +1,325 @@
+"""The stories that are played on the cluster. The slowest come first, since they decide when all is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from devcluster.images.building import reference
+from e2e import manifests, runs
+from e2e.inspection import look_into
+from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
+from e2e.manifests import REPEATS, SLOW_PORT, WATCHED_PORT
+from e2e.runs import Run
+from e2e.stage import idle_scenario, scenario
+from e2e.world import World
+from support import cluster
+from support.cluster import Object
+from support.job_watch import condition, is_true, phase
+from support.report import pods_of
+
+STATUS_SECONDS = 60
+"""How soon a status must say what is the matter."""
+START_SECONDS = 300
+"""Until the first rollouts, with two other Gyms starting on the same two cores."""
+LATE_TASKS = 3
+PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
+
+
+@scenario
+def mcqa_gvisor(world: World) -> Run:
+    """Slow answers leave time for a look into the running sandbox."""
+    job = manifests.mcqa_job(GVISOR.jobs, "mcqa", port=SLOW_PORT, concurrency=2)
+    cluster.apply(job)
+    running = _until_running(world, job)
+    uid = running["metadata"]["uid"]
+    pods = {pod["metadata"]["labels"]["evals.nhx.io/role"]: pod for pod in pods_of(GVISOR.jobs, uid)}
+    facts = look_into(pods["gym-host"], pods["evaluator"], world.model_key)
+    facts["service"] = cluster.get("service", "mcqa", GVISOR.jobs)
+    return runs.succeeded(world, job, **facts)
+
+
+@scenario
+def replaced_children(world: World) -> Run:
+    """Every child is deleted by hand in the middle of a run, one after the other: the pods last."""
+    job = manifests.mcqa_job(RUNC.jobs, "replaced", port=WATCHED_PORT, concurrency=1)
+    cluster.apply(job)
+    running = _until_running(world, job)
+    uid = running["metadata"]["uid"]
+    came_back = {kind: _replace(kind, uid) for kind in ("networkpolicies", "services")}
+    secrets = _delete_all("secrets", uid)
+    _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
+    evaluator = _pod(uid, "evaluator")
+    cluster.delete("pod", evaluator, RUNC.jobs, wait=False)
+    again = _until(
+        world, job, lambda state: state["status"].get("attempt") == 2 and _running(state), "a second attempt"
+    )
+    host = _pod(uid, "gym-host")
+    cluster.delete("pod", host, RUNC.jobs, wait=False)
+    run = runs.succeeded(world, job, came_back=came_back, **{"rollouts before": _recorded(again)})
+    came_back["secrets"] = [name for name in secrets if cluster.find("secret", name, RUNC.jobs)]
+    facts = run.facts | {
+        "secrets": secrets,
+        "journal": _read_claim(RUNC.jobs, "replaced-results", "cat journal.jsonl"),
+        "calls": json.loads(_from_model_server(WATCHED_PORT, "stats"))["by_row"],
+    }
+    cluster.delete("aej", "replaced", RUNC.jobs)
+    return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts | {"left": _left(RUNC.jobs, uid)})
+
+
+@scenario
+def mcqa_runc(world: World) -> Run:
+    job = manifests.mcqa_job(RUNC.jobs, "mcqa")
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def real_model(world: World) -> Run:
+    """The custom environment of `examples/`, with the small real model, in a sandbox with a kernel of its own."""
+    example = manifests.wordcheck(GVISOR.jobs)
+    cluster.apply(*example.inputs())
+    job = example.job("wordcheck", manifests.demo_model())
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def mcqa_colocated(world: World) -> Run:
+    job = manifests.mcqa_job(COLOCATED.jobs, "mcqa")
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def sdk_summary(world: World) -> dict[str, Any]:
+    """The SDK's own summary of the same rows, by its own runner."""
+    script = (Path(__file__).parent / "sdk_reference.py").read_text()
+    model = manifests.scripted_model()
+    arguments = [manifests.MCQA_ROWS, model["baseUrl"], str(REPEATS)]
+    container = manifests.container(
+        "sdk", reference("nhx-gym-tasks"), args=["python", "/script/sdk_reference.py", *arguments], memory="4Gi"
+    )
+    container["env"] = [manifests.key_variable("POLICY_KEY")]
+    container["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
+    volume = {"name": "script", "configMap": {"name": "sdk-reference"}}
+    cluster.apply(
+        manifests.config_map(COLOCATED.jobs, "sdk-reference", {"sdk_reference.py": script}),
+        manifests.restricted_pod(COLOCATED.jobs, "sdk-reference", [container], [volume]),
+    )
+    log = _log_when_done(COLOCATED.jobs, "sdk-reference", runs.RUN_SECONDS)
+    line = next((line for line in log.splitlines() if line.startswith("SUMMARY ")), None)
+    if line is None:
+        raise AssertionError(f"the SDK's own runner gave no summary:\n{log[-4000:]}")
+    return json.loads(line.removeprefix("SUMMARY "))
+
+
+@scenario
+def missing_inputs(world: World) -> Run:
+    """A job comes before everything that it names; each thing is made when the status has asked for it by name."""
+    example = manifests.wordcheck(RUNC.jobs)
+    job = example.job("waiting", manifests.scripted_model(), limit=LATE_TASKS)
+    secret = manifests.key_secret(RUNC.jobs, world.model_key, "late-key")
+    job["spec"]["models"][0]["apiKey"]["secretKeyRef"]["name"] = "late-key"
+    cluster.apply(job)
+    asked = {}
+    for late in (*example.inputs(), secret):
+        kind, name = late["kind"], late["metadata"]["name"]
+        state = _until(world, job, partial(_complaint, kind, name), f"ask for {kind} {name}", STATUS_SECONDS)
+        asked[f"{kind} {name}"] = _complaint(kind, name, state)
+        cluster.apply(late)
+    return runs.succeeded(world, job, asked=asked)
+
+
+@scenario
+def inference_provider(world: World) -> Run:
+    """Gym's default model type: the field is left out."""
+    job = manifests.mcqa_job(RUNC.jobs, "inference-provider")
+    del job["spec"]["target"]["gym"]["modelType"]
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def openai_model(world: World) -> Run:
+    job = manifests.mcqa_job(COLOCATED.jobs, "openai-model", modelType="openai_model")
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def startup_timeout(world: World) -> Run:
+    """Gym takes half a minute to start under gVisor."""
+    job = manifests.mcqa_job(GVISOR.jobs, "impatient", startupTimeoutSeconds=5)
+    cluster.apply(job)
+    run = runs.failed(world, job)
+    return Run(run.job, run.states, run.pods, run.logs, facts={"nhx logs": _nhx_logs(world, job)})
+
+
+@idle_scenario
+def open_network(world: World) -> Run:
+    """The job's policies are there and a foreign one lets hosts out all the same."""
+    job = manifests.mcqa_job(OPEN_NETWORK, "open")
+    cluster.apply(job)
+    run = runs.failed(world, job)
+    return Run(run.job, run.states, run.pods, run.logs, facts={"nhx logs": _nhx_logs(world, job)})
+
+
+@idle_scenario
+def deleted_job(world: World) -> Object:
+    """Deleted while its pods start. Returns what was there before and after."""
+    job = manifests.mcqa_job(COLOCATED.jobs, "deleted")
+    cluster.apply(job)
+    starting = _until(world, job, lambda state: phase(state) == "Starting", "phase Starting", STATUS_SECONDS)
+    uid = starting["metadata"]["uid"]
+    before = _left(COLOCATED.jobs, uid)
+    cluster.delete("aej", "deleted", COLOCATED.jobs)
+    return {"before": before, "after": _left(COLOCATED.jobs, uid)}
+
+
+@idle_scenario
+def refused_environment(world: World) -> Run:
+    example = manifests.wordcheck(COLOCATED.jobs)
+    cluster.apply(*example.inputs())
+    job = example.job("refused", manifests.scripted_model())
+    cluster.apply(job)
+    return _refused(world, job)
+
+
+@idle_scenario
+def refused_server(world: World) -> Run:
+    """A resources server of NeMo Gym whose own dependencies the image does not hold."""
+    job = manifests.mcqa_job(COLOCATED.jobs, "lacking", resourcesServer="instruction_following")
+    cluster.apply(job)
+    return _refused(world, job)
+
+
+def _refused(world: World, job: Object) -> Run:
+    """A refusal is a condition at once; whether it is final is its reason's affair."""
+    state = _until(
+        world, job, lambda state: condition(state, "Accepted").get("status") == "False", "a refusal", STATUS_SECONDS
+    )
+    namespace, name = runs.key_of(job)
+    uid = state["metadata"]["uid"]
+    facts = {"events": _events(namespace, name), "left": _left(namespace, uid)}
+    return Run(state, world.watch.history(namespace, name), pods_of(namespace, uid), {}, facts=facts)
+
+
+def _until(
+    world: World, job: Object, holds: Callable[[Object], Any], what: str, seconds: float = START_SECONDS
+) -> Object:
+    namespace, name = runs.key_of(job)
+    return world.watch.until(namespace, name, holds, what=what, timeout=seconds)
+
+
+def _until_running(world: World, job: Object) -> Object:
+    return _until(world, job, _running, "condition Running")
+
+
+def _running(state: Object) -> bool:
+    return is_true(state, "Running")
+
+
+def _recorded(state: Object) -> int:
+    progress = state.get("status", {}).get("progress") or {}
+    return progress.get("done", 0) + progress.get("failed", 0)
+
+
+def _complaint(kind: str, name: str, state: Object) -> Object:
+    """The condition that says something is missing and names it; an empty one if there is none."""
+    for entry in state.get("status", {}).get("conditions") or []:
+        if entry["status"] != "True" and kind in entry["message"] and name in entry["message"]:
+            return entry
+    return {}
+
+
+def _replace(kind: str, uid: str) -> list[str]:
+    """Deletes the job's objects of one kind and waits for them to be there again, under other UIDs."""
+    before = _delete_all(kind, uid)
+    deadline = time.monotonic() + STATUS_SECONDS
+    while time.monotonic() < deadline:
+        now = _uids(kind, uid)
+        if now.keys() >= before.keys() and not set(now.values()) & set(before.values()):
+            return sorted(before)
+        time.sleep(1)
+    raise AssertionError(f"{kind} {sorted(before)} were deleted by hand and {sorted(now)} is what came back")
+
+
+def _delete_all(kind: str, uid: str) -> dict[str, str]:
+    before = _uids(kind, uid)
+    if not before:
+        raise AssertionError(f"the job has no {kind} that could be deleted")
+    cluster.kubectl("delete", kind, *before, f"--namespace={RUNC.jobs}")
+    return before
+
+
+def _uids(kind: str, uid: str) -> dict[str, str]:
+    found = cluster.listed(kind, RUNC.jobs, {"evals.nhx.io/job-uid": uid})
+    return {entry["metadata"]["name"]: entry["metadata"]["uid"] for entry in found}
+
+
+def _pod(uid: str, role: str) -> str:
+    pods = cluster.listed("pods", RUNC.jobs, {"evals.nhx.io/job-uid": uid, "evals.nhx.io/role": role})
+    alive = [pod for pod in pods if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
+    return max(alive, key=lambda pod: int(pod["metadata"]["labels"]["evals.nhx.io/attempt"]))["metadata"]["name"]
+
+
+def _left(namespace: str, uid: str) -> list[str]:
+    """What bears the job's label. A deleted pod may take its grace period; everything else goes at once."""
+    deadline = time.monotonic() + 2 * STATUS_SECONDS
+    while True:
+        left = cluster.listed(PIECES, namespace, {"evals.nhx.io/job-uid": uid})
+        names = sorted(f"{entry['kind']}/{entry['metadata']['name']}" for entry in left)
+        exists = any(job["metadata"]["uid"] == uid for job in cluster.listed("aej", namespace))
+        if exists or not names or time.monotonic() > deadline:
+            return names
+        time.sleep(1)
+
+
+def _read_claim(namespace: str, claim: str, command: str) -> str:
+    """Output of a shell command in a claim's root, by a pod of our own."""
+    name = f"read-{claim}"
+    reader = manifests.container("reader", reference("nhx-tasks"), args=["sh", "-c", f"cd /claim && {command}"])
+    reader["volumeMounts"].append({"name": "claim", "mountPath": "/claim", "readOnly": True})
+    volume = {"name": "claim", "persistentVolumeClaim": {"claimName": claim}}
+    cluster.apply(manifests.restricted_pod(namespace, name, [reader], [volume]))
+    try:
+        return _log_when_done(namespace, name, STATUS_SECONDS)
+    finally:
+        cluster.delete("pod", name, namespace)
+
+
+def _log_when_done(namespace: str, pod: str, timeout: float) -> str:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if cluster.get("pod", pod, namespace)["status"]["phase"] in ("Succeeded", "Failed"):
+            return cluster.kubectl("logs", pod, f"--namespace={namespace}")
+        time.sleep(1)
+    state = cluster.kubectl("describe", "pod", pod, f"--namespace={namespace}")
+    raise AssertionError(f"pod {namespace}/{pod} did not end within {timeout:.0f} s\n{state}")
+
+
+def _from_model_server(port: int, path: str) -> str:
+    service = f"/api/v1/namespaces/{manifests.MODELS_NAMESPACE}/services/scripted:{port}/proxy/{path}"
+    return cluster.kubectl("get", "--raw", service)
+
+
+def _events(namespace: str, name: str) -> list[Object]:
+    """The job's events. They are sent after the status, so they may take a moment."""
+    deadline = time.monotonic() + STATUS_SECONDS
+    while True:
+        field = f"--field-selector=involvedObject.kind=AgentEvalJob,involvedObject.name={name}"
+        found = cluster.kubectl("get", "events", f"--namespace={namespace}", field, "--output=json")
+        events = json.loads(found)["items"]
+        if events or time.monotonic() > deadline:
+            return events
+        time.sleep(1)
+
+
+def _nhx_logs(world: World, job: Object) -> str:
+    namespace, name = runs.key_of(job)
+    return runs.nhx(world, "logs", name, f"--namespace={namespace}")

@@ -1,0 +1,33 @@
+"""The same evaluation by NVIDIA's SDK alone: no operator, no gateway, no journal. Runs inside the nhx-gym-tasks image.
+
+Prints the run's summary as one line of JSON behind SUMMARY.
+"""
+
+import json
+import os
+import sys
+
+from nhx_evals_sdk.agent_eval.evaluator import AgentEvalRunConfig, AgentEvaluator
+from nhx_evals_sdk.agent_eval.runtimes.gym import GymAgentTaskRunner, GymRuntimeConfig, discover_gym_tasks
+
+rows, base_url, repeats = sys.argv[1:]
+tasks = discover_gym_tasks(f"/opt/nhx/datasets/{rows}")
+config = GymRuntimeConfig(
+    agent="simple_agent",
+    agent_config="responses_api_agents/simple_agent/configs/simple_agent.yaml",
+    resources_server="mcqa",
+    model_type="vllm_model",
+    num_repeats=int(repeats),
+    concurrency=8,
+    hydra_params={
+        "policy_base_url": base_url,
+        "policy_api_key": os.environ["POLICY_KEY"],
+        "policy_model_name": "scripted",
+        "skip_venv_if_present": True,
+        "uv_venv_dir": os.environ["NEMO_GYM_VENV_DIR"],
+    },
+)
+result = AgentEvaluator().run_sync(
+    tasks=tasks, target=GymAgentTaskRunner(config=config), config=AgentEvalRunConfig(work_dir="/tmp/run")
+)
+print("SUMMARY", json.dumps(result.summary.model_dump(mode="json")), flush=True)

@@ -1,0 +1,82 @@
+"""What may happen to a job: inputs that come late, children that vanish, a start that takes too long, its deletion."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from e2e.manifests import MCQA_TASKS, REPEATS
+from e2e.runs import Run, rows_of
+from e2e.scenarios import LATE_TASKS
+from support.clock import seconds_between
+from support.job_watch import condition
+
+ROLLOUTS = MCQA_TASKS * REPEATS
+
+
+def test_what_is_missing_is_named_one_after_the_other_and_the_job_goes_on_by_itself(missing_inputs: Run) -> None:
+    reasons = [complaint["reason"] for complaint in missing_inputs.facts["asked"].values()]
+    assert list(missing_inputs.facts["asked"]) == [
+        "FileSet wordcheck",
+        "ConfigMap wordcheck-environment",
+        "ConfigMap wordcheck-rows",
+        "Secret late-key",
+    ]
+    assert reasons == ["FileSetNotFound", "FileSetNotResolved", "ConfigMapNotFound", "SecretNotFound"]
+    assert missing_inputs.status["phase"] == "Succeeded"
+    total = LATE_TASKS * missing_inputs.job["spec"]["target"]["gym"]["numRepeats"]
+    assert missing_inputs.status["progress"]["summary"] == f"{total}/{total}"
+    assert missing_inputs.aggregates["gym_reward.reward"]["value"] == pytest.approx(1.0)
+
+
+def test_children_that_were_deleted_by_hand_come_back(replaced_children: Run) -> None:
+    came_back = replaced_children.facts["came_back"]
+    assert came_back["networkpolicies"] == ["replaced-evaluator", "replaced-host"]
+    assert came_back["services"] == ["replaced"]
+    assert came_back["secrets"] == sorted(replaced_children.facts["secrets"])
+
+
+def test_a_run_whose_pods_were_deleted_ends_with_the_same_numbers(replaced_children: Run, mcqa_runc: Run) -> None:
+    assert replaced_children.status["attempt"] == 2
+    assert replaced_children.status["progress"]["summary"] == f"{ROLLOUTS}/{ROLLOUTS}"
+    values = {name: aggregate["value"] for name, aggregate in replaced_children.aggregates.items()}
+    assert values == pytest.approx({name: aggregate["value"] for name, aggregate in mcqa_runc.aggregates.items()})
+
+
+def test_no_rollout_is_recorded_twice(replaced_children: Run) -> None:
+    lines = [json.loads(line) for line in replaced_children.facts["journal"].splitlines()]
+    results = [line["record"] for line in lines if line["record"]["kind"] == "result"]
+    assert len(results) == len({(result["task"], result["rollout"]) for result in results}) == ROLLOUTS
+    assert replaced_children.bundle
+    assert len(rows_of(replaced_children.bundle / "gym_run/rollouts.jsonl")) == ROLLOUTS
+
+
+def test_no_rollout_that_was_recorded_is_paid_for_again(replaced_children: Run) -> None:
+    """One call was under way when each of the two pods was deleted, and may have been made again."""
+    assert replaced_children.facts["rollouts before"] >= 2
+    calls = sum(count for row, count in replaced_children.facts["calls"].items() if row != "None")
+    assert ROLLOUTS <= calls <= ROLLOUTS + 2
+
+
+def test_deleting_a_finished_job_leaves_nothing_behind(replaced_children: Run) -> None:
+    assert replaced_children.facts["left"] == []
+
+
+def test_deleting_a_starting_job_leaves_nothing_behind(deleted_job: dict[str, list[str]]) -> None:
+    kinds = {child.partition("/")[0] for child in deleted_job["before"]}
+    assert {"Pod", "Secret", "PersistentVolumeClaim", "NetworkPolicy"} <= kinds
+    assert deleted_job["after"] == []
+
+
+def test_a_start_that_takes_too_long_names_the_field(startup_timeout: Run) -> None:
+    failed = condition(startup_timeout.job, "Failed")
+    assert (failed["status"], failed["reason"]) == ("True", "StartupTimeout")
+    assert "startupTimeoutSeconds" in failed["message"] and "5" in failed["message"]
+
+
+def test_the_startup_timeout_counts_from_the_launchers_start(startup_timeout: Run) -> None:
+    """Not from the pod's: gate, image and scheduling come before."""
+    host, *_ = startup_timeout.pod("gym-host")["status"]["containerStatuses"]
+    state = host["state"].get("terminated") or host["state"]["running"]
+    assert seconds_between(state["startedAt"], startup_timeout.status["completionTime"]) >= 4

@@ -1,0 +1,132 @@
+"""A kubectl for tests: answers from a folder, runs `exec` on this machine, and writes down how it was called.
+
+The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json` and `pods.json` (lists of objects), `logs/POD/CONTAINER`, `results/`
+(stands for the results volume) and `calls.jsonl`. `script.json` may set `reader_state` (the container state of a
+created pod), `fail` (verb to stderr), `hang` (verbs that never end), `cut_stream_after` (bytes of a tar that arrive).
+"""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RESULTS = "/job/results"
+
+_PROGRAM = """\
+#!{python} -S
+import sys
+sys.path.insert(0, {folder!r})
+import fake_kubectl
+fake_kubectl.main()
+"""
+
+
+class FakeKubectl:
+    """The test's side: what the cluster holds and what was asked of it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        (folder / "results").mkdir(parents=True)
+        self.program = folder / "kubectl"
+        self.program.write_text(_PROGRAM.format(python=sys.executable, folder=str(Path(__file__).parent)))
+        self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
+        self.write("jobs", [])
+        self.write("pods", [])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"KUBECTL": str(self.program), "FAKE_KUBECTL_DIR": str(self.folder)}
+
+    def write(self, name: str, value: object) -> None:
+        (self.folder / f"{name}.json").write_text(json.dumps(value))
+
+    def read(self, name: str) -> list:
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+    def add_log(self, pod: str, container: str, text: str) -> None:
+        path = self.folder / "logs" / pod / container
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def add_result(self, path: str, content: bytes) -> None:
+        file = self.folder / "results" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    def calls(self, verb: str | None = None) -> list[list[str]]:
+        path = self.folder / "calls.jsonl"
+        calls = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [call for call in calls if verb is None or _verb(call) == verb]
+
+
+def main() -> None:
+    folder = Path(os.environ["FAKE_KUBECTL_DIR"])
+    arguments = sys.argv[1:]
+    with (folder / "calls.jsonl").open("a") as calls:
+        calls.write(json.dumps(arguments) + "\n")
+    verb = _verb(arguments)
+    script = _load(folder, "script", {})
+    if verb in script.get("fail", {}):
+        sys.exit(script["fail"][verb])
+    if verb in script.get("hang", []):
+        time.sleep(300)
+    rest = arguments[arguments.index(verb) + 1 :]
+    {"get": _get, "create": _create, "delete": _delete, "exec": _exec, "logs": _logs}[verb](folder, rest)
+
+
+def _verb(arguments: list[str]) -> str:
+    return next(argument for argument in arguments if not argument.startswith("-"))
+
+
+def _load(folder: Path, name: str, default):
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else default
+
+
+def _get(folder: Path, rest: list[str]) -> None:
+    kind, names = rest[0], [name for name in rest[1:] if not name.startswith("-")]
+    if kind == "pods":
+        selector = next(a.partition("=")[2] for a in rest if a.startswith("--selector="))
+        label, _, value = selector.partition("=")
+        pods = [pod for pod in _load(folder, "pods", []) if pod["metadata"].get("labels", {}).get(label) == value]
+        print(json.dumps({"items": pods}))
+        return
+    objects = _load(folder, "pods" if kind == "pod" else "jobs", [])
+    found = [item for item in objects if item["metadata"]["name"] == names[0]]
+    if not found:
+        sys.exit(f'Error from server (NotFound): {kind} "{names[0]}" not found')
+    print(json.dumps(found[0]))
+
+
+def _create(folder: Path, rest: list[str]) -> None:
+    pod = json.load(sys.stdin)
+    state = _load(folder, "script", {}).get("reader_state", {"running": {}})
+    pod["status"] = {"containerStatuses": [{"name": pod["spec"]["containers"][0]["name"], "state": state}]}
+    (folder / "created.json").write_text(json.dumps(pod))
+    (folder / "pods.json").write_text(json.dumps([*_load(folder, "pods", []), pod]))
+
+
+def _delete(folder: Path, rest: list[str]) -> None:
+    pods = [pod for pod in _load(folder, "pods", []) if pod["metadata"]["name"] != rest[1]]
+    (folder / "pods.json").write_text(json.dumps(pods))
+
+
+def _exec(folder: Path, rest: list[str]) -> None:
+    command = rest[rest.index("--") + 1 :]
+    local = [argument.replace(RESULTS, str(folder / "results")) for argument in command]
+    cut = _load(folder, "script", {}).get("cut_stream_after")
+    if cut is not None and command[0] == "tar":
+        sys.stdout.buffer.write(subprocess.run(local, check=True, capture_output=True).stdout[:cut])
+        return
+    sys.exit(subprocess.run(local).returncode)
+
+
+def _logs(folder: Path, rest: list[str]) -> None:
+    container = next(a.partition("=")[2] for a in rest if a.startswith("--container="))
+    path = folder / "logs" / rest[0] / container
+    if not path.exists():
+        sys.exit(f'Error from server (BadRequest): container "{container}" has no log')
+    sys.stdout.write(path.read_text())

@@ -1,0 +1,353 @@
+"""What Helm makes of the chart, value by value."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devcluster import paths
+from nhx_gym_operator.controller.caches import KINDS
+from nhx_gym_operator.controller.settings import Sandbox, Settings, Timeouts
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts/nhx-gym-operator"
+RELEASE = "nhx-gym-operator"
+NAMESPACE = "operators"
+HELM_SECONDS = 60
+
+type Object = dict[str, Any]
+
+
+@cache
+def helm_binary() -> str:
+    named = os.environ.get("HELM")
+    built = paths.bin_path("helm")
+    if named:
+        return named
+    if built.is_file():
+        return str(built)
+    pytest.fail(f"No Helm at {built}. `make cluster` builds it; HELM=/path/to/helm names another one.")
+
+
+def helm(*arguments: str, values: Object | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [helm_binary(), *arguments, "--values=-"],
+        input=json.dumps(values or {}),
+        capture_output=True,
+        text=True,
+        timeout=HELM_SECONDS,
+        # Neither a cluster nor plugins of whoever runs the tests.
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": "/dev/null"},
+    )
+
+
+@cache
+def _rendered(values: str, release: str) -> str:
+    done = helm("template", release, str(CHART), f"--namespace={NAMESPACE}", values=json.loads(values))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def render(release: str = RELEASE, **values: Any) -> list[Object]:
+    return [obj for obj in yaml.safe_load_all(_rendered(json.dumps(values), release)) if obj]
+
+
+def of_kind(objects: list[Object], kind: str) -> list[Object]:
+    return [obj for obj in objects if obj["kind"] == kind]
+
+
+def one(objects: list[Object], kind: str) -> Object:
+    (found,) = of_kind(objects, kind)
+    return found
+
+
+def refusal(**values: Any) -> str:
+    done = helm("template", RELEASE, str(CHART), values=values)
+    assert done.returncode != 0, "Helm took it"
+    return done.stderr
+
+
+def pod(**values: Any) -> Object:
+    return one(render(**values), "Deployment")["spec"]["template"]
+
+
+def settings(**values: Any) -> Settings:
+    data = one(render(**values), "ConfigMap")["data"]["settings.yaml"]
+    return Settings.model_validate(yaml.safe_load(data))
+
+
+def rules(role: Object) -> Iterator[tuple[str, frozenset[str]]]:
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                yield f"{group}/{resource}".removeprefix("/"), frozenset(rule["verbs"])
+
+
+READ = frozenset({"get", "list", "watch"})
+OWN = READ | {"create", "patch"}
+JOB_RIGHTS = {
+    "evals.nhx.io/agentevaljobs": READ,
+    "evals.nhx.io/filesets": READ,
+    "evals.nhx.io/agentevaljobs/status": frozenset({"patch"}),
+    "evals.nhx.io/filesets/status": frozenset({"patch"}),
+    "pods": READ | {"create", "delete"},
+    "services": OWN,
+    "persistentvolumeclaims": OWN,
+    "networking.k8s.io/networkpolicies": OWN,
+    "secrets": frozenset({"create"}),
+    "configmaps": frozenset({"get"}),
+    "events": frozenset({"list", "watch", "create"}),
+}
+RUNTIME_CLASS_RIGHTS = {"node.k8s.io/runtimeclasses": frozenset({"get"})}
+
+
+def restricted_violations(spec: Object) -> list[str]:
+    """What the Pod Security Standard `restricted` would object to in a pod's spec."""
+    found = []
+    pod_context = spec.get("securityContext", {})
+    if pod_context.get("runAsNonRoot") is not True or pod_context.get("runAsUser") == 0:
+        found.append("runs as root")
+    if pod_context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        found.append("seccompProfile")
+    if any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")):
+        found.append("host namespace")
+    for container in spec.get("initContainers", []) + spec["containers"]:
+        context = container.get("securityContext", {})
+        if context.get("allowPrivilegeEscalation") is not False:
+            found.append(f"{container['name']}: privilege escalation")
+        if context.get("capabilities") != {"drop": ["ALL"]}:
+            found.append(f"{container['name']}: capabilities")
+    allowed = {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
+    for volume in spec.get("volumes", []):
+        found += [f"volume {volume['name']}" for kind in volume.keys() - {"name"} - allowed]
+    return found
+
+
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["a", "b"], "crds": {"install": False}}], ids=str)
+def test_helm_finds_nothing_to_complain_about(values: Object):
+    done = helm("lint", "--strict", str(CHART), values=values)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_installation_is_these_objects():
+    kinds = sorted(obj["kind"] for obj in render())
+    assert kinds == [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "CustomResourceDefinition",
+        "CustomResourceDefinition",
+        "Deployment",
+        "Secret",
+        "ServiceAccount",
+    ]
+
+
+def test_the_definitions_are_the_generated_ones_and_outlive_the_release():
+    rendered = {obj["metadata"]["name"]: obj for obj in of_kind(render(), "CustomResourceDefinition")}
+    assert len(rendered) == 2
+    for file in (ROOT / "crds").iterdir():
+        expected = yaml.safe_load(file.read_text(encoding="utf-8"))
+        found = rendered[expected["metadata"]["name"]]
+        assert found["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+        assert found == expected
+
+
+def test_definitions_of_somebody_else_are_left_alone():
+    assert not of_kind(render(crds={"install": False}), "CustomResourceDefinition")
+
+
+def test_the_operator_has_exactly_these_rights_everywhere():
+    role = one(render(), "ClusterRole")
+    assert dict(rules(role)) == JOB_RIGHTS | RUNTIME_CLASS_RIGHTS
+    assert not of_kind(render(), "Role")
+
+
+def test_the_operator_may_watch_whatever_it_watches():
+    for kind in KINDS:
+        name = f"{kind.resource.group}/{kind.resource.plural}".removeprefix("/")
+        assert JOB_RIGHTS[name] >= {"list", "watch"}, name
+
+
+def test_with_namespaces_named_the_rights_end_at_their_borders():
+    objects = render(watchNamespaces=["team-a", "team-b"])
+    roles = of_kind(objects, "Role")
+    assert [role["metadata"]["namespace"] for role in roles] == ["team-a", "team-b"]
+    assert all(dict(rules(role)) == JOB_RIGHTS for role in roles)
+    assert dict(rules(one(objects, "ClusterRole"))) == RUNTIME_CLASS_RIGHTS
+    for binding in of_kind(objects, "RoleBinding"):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": RELEASE, "namespace": NAMESPACE}]
+
+
+def test_a_user_without_cluster_rights_can_install():
+    objects = render(watchNamespaces=["team-a"], rbac={"runtimeClasses": False}, crds={"install": False})
+    assert not [obj for obj in objects if obj["kind"].startswith(("Cluster", "Custom"))]
+
+
+def test_no_right_is_a_wildcard():
+    for values in ({}, {"watchNamespaces": ["a"]}):
+        for role in of_kind(render(**values), "ClusterRole") + of_kind(render(**values), "Role"):
+            assert "*" not in json.dumps(role["rules"])
+
+
+def test_rights_can_be_left_to_somebody_else():
+    objects = render(rbac={"create": False}, serviceAccount={"create": False, "name": "mine"})
+    assert not [obj for obj in objects if "Role" in obj["kind"] or obj["kind"] == "ServiceAccount"]
+    assert one(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+    assert "serviceAccount.name must be set" in refusal(serviceAccount={"create": False})
+
+
+def test_the_operator_passes_the_restricted_standard_with_a_read_only_root():
+    spec = pod()["spec"]
+    assert restricted_violations(spec) == []
+    assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"name": "tmp", "mountPath": "/tmp"} in spec["containers"][0]["volumeMounts"]
+
+
+def test_the_demo_model_passes_the_restricted_standard_too():
+    manifests = yaml.safe_load_all((ROOT / "examples/demo-model/demo-model.yaml").read_text(encoding="utf-8"))
+    spec = one(list(manifests), "Deployment")["spec"]["template"]["spec"]
+    assert restricted_violations(spec) == []
+    assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_operator_is_probed_where_it_answers():
+    (container,) = pod()["spec"]["containers"]
+    assert container["ports"] == [{"name": "health", "containerPort": 8088}]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
+
+
+def test_two_operators_never_run_at_once():
+    spec = one(render(), "Deployment")["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
+
+
+def test_the_settings_are_those_that_the_operator_reads():
+    found = settings()
+    assert found.sandbox == Sandbox()
+    assert found.timeouts == Timeouts()
+    assert found.watch_namespaces == ()
+    assert found.images.tasks == "registry.local/nhx-tasks:dev"
+    assert found.images.gym_host == "registry.local/nhx-gym-host:dev"
+    assert found.images.gym_tasks == "registry.local/nhx-gym-tasks:dev"
+    assert found.resources.gym_host["limits"] == {"memory": "3Gi"}
+
+
+def test_evaluators_know_the_operator_by_labels_that_its_pod_has():
+    selector = settings().operator_pod_selector
+    assert selector and selector.namespace == NAMESPACE
+    assert selector.labels.items() <= pod()["metadata"]["labels"].items()
+
+
+def test_what_an_administrator_sets_reaches_jobs_and_operator_alike():
+    options = {
+        "imagePullSecrets": [{"name": "regcred"}],
+        "tolerations": [{"key": "evals", "operator": "Exists"}],
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "priorityClassName": "low",
+        "labels": {"team": "evals"},
+        "annotations": {"sidecar.istio.io/inject": "false"},
+    }
+    assert settings(pods=options).pods.model_dump(by_alias=True) == options
+    template = pod(pods=options)
+    for name in ("imagePullSecrets", "tolerations", "nodeSelector", "affinity", "priorityClassName"):
+        assert template["spec"][name] == options[name]
+    for name in ("labels", "annotations"):
+        assert options[name].items() <= template["metadata"][name].items()
+
+
+def test_extra_resources_stand_beside_memory():
+    found = settings(resources={"gymHost": {"limits": {"nvidia.com/gpu": 1}}})
+    assert found.resources.gym_host["limits"] == {"memory": "3Gi", "nvidia.com/gpu": 1}
+
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+def test_an_image_is_named_by_registry_tag_and_digest():
+    images = settings(
+        image={"registry": "example.com/evals", "tag": "1.2"},
+        images={
+            "gymHost": {"registry": "example.org", "repository": "mine/gym", "tag": "7"},
+            "gymTasks": {"digest": DIGEST},
+        },
+    ).images
+    assert images.tasks == "example.com/evals/nhx-tasks:1.2"
+    assert images.gym_host == "example.org/mine/gym:7"
+    assert images.gym_tasks == f"example.com/evals/nhx-gym-tasks@{DIGEST}"
+    container = pod(image={"registry": "", "pullPolicy": "Always"})["spec"]["containers"][0]
+    assert (container["image"], container["imagePullPolicy"]) == ("nhx-gym-operator:dev", "Always")
+
+
+def test_a_changed_setting_restarts_the_operator_and_nothing_else_does():
+    def checksum(**values: Any) -> str:
+        return pod(**values)["metadata"]["annotations"]["checksum/settings"]
+
+    assert checksum(timeouts={"podStartSeconds": 60}) != checksum()
+    assert checksum(serviceAccount={"annotations": {"a": "b"}}) == checksum()
+
+
+def test_the_operator_gets_a_key_of_48_characters():
+    key = base64.b64decode(one(render(), "Secret")["data"]["key"])
+    assert len(key) == 48 and key.isalnum()
+
+
+def test_a_key_of_ones_own_is_used_instead():
+    objects = render(operatorKey={"existingSecret": "mine"})
+    assert not of_kind(objects, "Secret")
+    volumes = one(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert [volume["secret"]["secretName"] for volume in volumes if "secret" in volume] == ["mine"]
+
+
+def test_the_longest_release_name_still_makes_valid_names():
+    for obj in render(release="r" * 53):
+        assert len(obj["metadata"]["name"]) <= 63
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"sandbox": {"mode": "auto"}}, ["sandbox/mode", "'Auto', 'Required', 'Disabled'"]),
+        ({"sandbox": {"runtimeClass": "kata"}}, ["sandbox", "runtimeClass"]),
+        ({"watchNamespaces": "team-a"}, ["watchNamespaces", "array"]),
+        ({"replicas": 2}, ["replicas"]),
+        ({"images": {"gymHost": {"digest": "latest"}}}, ["images/gymHost/digest"]),
+        ({"pods": {"labels": {"evals.nhx.io/role": "evaluator"}}}, ["pods/labels", "role"]),
+        ({"timeouts": {"podStartSeconds": 0}}, ["timeouts/podStartSeconds"]),
+        ({"resources": {"gymhost": {}}}, ["resources", "gymhost"]),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_by_its_name(values: Object, words: list[str]):
+    message = refusal(**values)
+    assert all(word in message or word.replace("/", ".") in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, ["kubectl get runtimeclass gvisor", "kubectl apply -f examples/mcqa.yaml\n"]),
+        ({"sandbox": {"isolation": "ContainerOnly"}}, ["share the node's kernel"]),
+        ({"sandbox": {"mode": "Disabled"}}, ["Sandboxing is off"]),
+        ({"watchNamespaces": ["team-a"]}, ["serves jobs in team-a", "kubectl get aej -n team-a -w"]),
+    ],
+    ids=str,
+)
+def test_the_notes_give_the_next_command(values: Object, words: list[str]):
+    done = helm("install", RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--dry-run=client", values=values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert "pod-security.kubernetes.io/enforce=restricted" in notes
+    assert all(word in notes for word in words), notes

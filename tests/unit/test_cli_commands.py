@@ -1,0 +1,395 @@
+"""`kubectl nhx` against a kubectl that answers from a folder and copies with the real tar."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from nhx_gym_operator.api import constants
+from nhx_gym_operator.cli import jobs, reader
+from nhx_gym_operator.cli.main import app
+from nhx_gym_operator.workloads import names
+from support.fake_kubectl import FakeKubectl
+
+UID = "4f2c"
+CLAIM = {"location": "persistentVolumeClaim/mcqa-results", "path": "attempt-1"}
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    fake = FakeKubectl(tmp_path / "cluster")
+    for name, value in fake.environment.items():
+        monkeypatch.setenv(name, value)
+    return fake
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def job(**status):
+    status = {"phase": "Succeeded", "attempt": 1, "results": CLAIM, **status}
+    return {"metadata": {"name": "mcqa", "namespace": "evals", "uid": UID}, "status": status}
+
+
+def pod(name, role, containers, init=(), attempt=1, states=None, **spec):
+    states = states or {}
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+
+    def statuses(entries):
+        return [{"name": entry, "state": states.get(entry, ended)} for entry in entries]
+
+    return {
+        "metadata": {
+            "name": name,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {
+                constants.JOB_UID_LABEL: UID,
+                constants.ROLE_LABEL: role,
+                constants.ATTEMPT_LABEL: str(attempt),
+            },
+        },
+        "spec": {
+            "initContainers": [{"name": entry, "image": "tasks:1"} for entry in init],
+            "containers": [{"name": entry, "image": "tasks:1", "imagePullPolicy": "Never"} for entry in containers],
+            **spec,
+        },
+        "status": {"initContainerStatuses": statuses(init), "containerStatuses": statuses(containers)},
+    }
+
+
+def evaluator(**options):
+    return pod("mcqa-evaluator-1", "evaluator", ["agent-evaluate"], **options)
+
+
+def host(**options):
+    return pod("mcqa-host-0-1", "gym-host", ["gym-host"], init=["sandbox-gate"], **options)
+
+
+def bundle(cluster):
+    cluster.add_result("attempt-1/summary.json", b"{}")
+    cluster.add_result("attempt-1/gym_run/rollouts.jsonl", b"x" * 200_000)
+    cluster.add_result("journal.jsonl", b"not part of the bundle")
+
+
+def test_a_download_copies_the_bundle_and_removes_the_reader(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    bundle(cluster)
+
+    result = call("download", "mcqa", tmp_path / "out", "--namespace", "evals")
+
+    assert result.exit_code == 0, result.output
+    copied = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert copied == ["gym_run/rollouts.jsonl", "summary.json"]
+    assert (tmp_path / "out/gym_run/rollouts.jsonl").stat().st_size == 200_000
+    assert [item["metadata"]["name"] for item in cluster.read("pods")] == ["mcqa-evaluator-1"]
+
+
+def test_a_reader_mounts_the_claim_read_only_and_ends_by_itself(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator(tolerations=[{"key": "gpu"}], imagePullSecrets=[{"name": "pull"}])])
+    bundle(cluster)
+
+    assert call("download", "mcqa", tmp_path / "out", "--lifetime", "120").exit_code == 0
+
+    created = json.loads((cluster.folder / "created.json").read_text())
+    spec, container = created["spec"], created["spec"]["containers"][0]
+    assert spec["volumes"] == [{"name": "results", "persistentVolumeClaim": {"claimName": "mcqa-results"}}]
+    assert container["volumeMounts"] == [{"name": "results", "mountPath": "/job/results", "readOnly": True}]
+    assert (container["image"], container["imagePullPolicy"]) == ("tasks:1", "Never")
+    assert spec["activeDeadlineSeconds"] == 120
+    assert spec["tolerations"] == [{"key": "gpu"}] and spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert spec["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    owner = created["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("AgentEvalJob", "mcqa", UID)
+
+
+def test_the_operator_does_not_take_a_reader_for_one_of_the_jobs_pods(cluster):
+    labels = reader.reader_pod(jobs.Job(job()), "claim", "image", None, 60)["metadata"]["labels"]
+    assert constants.JOB_UID_LABEL not in labels and labels[constants.MANAGED_BY_LABEL] != constants.MANAGED_BY
+
+
+def test_a_long_job_name_still_gives_a_valid_reader_name():
+    body = job()
+    body["metadata"]["name"] = "a" * 39 + "-" + "b" * 80
+    name = reader.reader_pod(jobs.Job(body), "claim", "image", None, 60)["metadata"]["name"]
+    assert len(name) <= 63 and "--" not in name
+
+
+def test_a_directory_with_files_in_it_is_refused_before_the_cluster_is_asked_for_a_pod(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    (tmp_path / "notes.txt").write_text("mine")
+
+    result = call("download", "mcqa", tmp_path)
+
+    assert result.exit_code == 1 and "is not empty" in result.output
+    assert cluster.calls("create") == []
+
+
+def test_results_of_an_emptydir_are_said_to_be_gone(cluster, tmp_path):
+    cluster.write("jobs", [job(results={"location": "emptyDir", "path": "attempt-1"})])
+    cluster.write("pods", [evaluator()])
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert "emptyDir" in result.output and "spec.results.persistentVolumeClaim" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_running_evaluator_is_copied_from_directly(cluster, tmp_path):
+    cluster.write("jobs", [job(phase="Running", results={"location": "emptyDir", "path": "attempt-1"})])
+    cluster.write("pods", [evaluator(states={"agent-evaluate": {"running": {}}})])
+    cluster.add_result("attempt-1/gym_run/rollouts.jsonl", b"{}\n")
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert result.exit_code == 0, result.output
+    assert cluster.calls("create") == []
+    assert "summary.json is missing" in result.output
+    assert (tmp_path / "out/gym_run/rollouts.jsonl").read_bytes() == b"{}\n"
+
+
+def test_a_job_whose_evaluator_pod_is_gone_needs_an_image(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    bundle(cluster)
+
+    refused = call("download", "mcqa", tmp_path / "out")
+    taken = call("download", "mcqa", tmp_path / "out", "--image", "mine/nhx-tasks:2")
+
+    assert refused.exit_code == 1 and "--image" in refused.output
+    assert taken.exit_code == 0, taken.output
+    assert (
+        json.loads((cluster.folder / "created.json").read_text())["spec"]["containers"][0]["image"]
+        == "mine/nhx-tasks:2"
+    )
+
+
+@pytest.mark.parametrize("cut", [700, 60_000, 1024])
+def test_a_copy_that_broke_off_leaves_nothing_behind(cluster, tmp_path, cut):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    cluster.write("script", {"cut_stream_after": cut})
+    bundle(cluster)
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert "broke off" in result.output or "did not arrive whole" in result.output
+    assert not (tmp_path / "out").exists()
+    assert len(cluster.read("pods")) == 1
+
+
+def test_a_reader_that_cannot_pull_its_image_says_so_and_is_removed(cluster, tmp_path):
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "back-off pulling tasks:1"}}
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    cluster.write("script", {"reader_state": waiting})
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert result.exit_code == 1 and "ImagePullBackOff: back-off pulling tasks:1" in result.output
+    assert len(cluster.read("pods")) == 1
+
+
+def test_an_interrupted_download_removes_the_reader(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    cluster.write("script", {"hang": ["exec"]})
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from nhx_gym_operator.cli.main import app; app()",
+            "download",
+            "mcqa",
+            tmp_path / "out",
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 30
+    while not cluster.calls("exec") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(timeout=30) == 130
+    assert len(cluster.read("pods")) == 1 and len(cluster.calls("delete")) == 1
+
+
+def test_the_users_flags_reach_every_kubectl_call(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    bundle(cluster)
+
+    call("download", "mcqa", tmp_path / "out", "--context", "lab", "--kubeconfig", "/k", "-n", "evals")
+
+    assert cluster.calls()
+    for arguments in cluster.calls():
+        assert arguments[:3] == ["--kubeconfig=/k", "--context=lab", "--namespace=evals"]
+
+
+def test_logs_show_every_container_under_a_header_in_the_order_of_a_run(cluster):
+    cluster.write("jobs", [job(phase="Failed")])
+    cluster.write(
+        "pods", [host(states={"gym-host": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}), evaluator()]
+    )
+    for container in ("sandbox-gate", "gym-host"):
+        cluster.add_log("mcqa-host-0-1", container, f"from {container}\n")
+    cluster.add_log("mcqa-evaluator-1", "agent-evaluate", "from agent-evaluate\n")
+
+    result = call("logs", "mcqa")
+
+    assert result.exit_code == 0
+    lines = [line for line in result.output.splitlines() if line]
+    assert lines == [
+        "==> mcqa-evaluator-1/agent-evaluate (ended, exit code 0, Completed) <==",
+        "from agent-evaluate",
+        "==> mcqa-host-0-1/sandbox-gate (ended, exit code 0, Completed) <==",
+        "from sandbox-gate",
+        "==> mcqa-host-0-1/gym-host (ended, exit code 137, OOMKilled) <==",
+        "from gym-host",
+    ]
+
+
+def test_logs_of_one_role_are_those_alone(cluster):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [host(), evaluator()])
+    cluster.add_log("mcqa-host-0-1", "sandbox-gate", "refused, as it must be\n")
+
+    result = call("logs", "mcqa", "--role", "gate", "--tail", "5")
+
+    assert result.exit_code == 0 and "refused, as it must be" in result.output
+    assert cluster.calls("logs") == [["--namespace=evals", "logs", "mcqa-host-0-1", "--container=sandbox-gate", "--tail=5"]]
+
+
+def test_a_container_that_never_started_is_shown_with_its_reason(cluster):
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    cluster.write("jobs", [job(phase="Failed")])
+    cluster.write("pods", [evaluator(states={"agent-evaluate": waiting})])
+
+    result = call("logs", "mcqa")
+
+    assert result.exit_code == 1
+    assert "not started, ErrImagePull: no such image" in result.output
+
+
+def test_when_no_pod_is_left_the_bundle_is_named(cluster):
+    cluster.write("jobs", [job()])
+
+    result = call("logs", "mcqa")
+
+    assert result.exit_code == 1
+    assert "kubectl nhx download mcqa DIR --namespace evals" in result.output and "gym_run" in result.output
+
+
+def test_the_host_role_of_a_colocated_job_points_at_the_evaluator(cluster):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [pod("mcqa-gym-tasks-1", "colocated", ["agent-evaluate"])])
+
+    result = call("logs", "mcqa", "--role", "host")
+
+    assert result.exit_code == 1 and "--role evaluator" in result.output
+
+
+def test_following_prints_each_line_with_its_container_and_ends_with_the_job(cluster):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator(), host()])
+    cluster.add_log("mcqa-evaluator-1", "agent-evaluate", "one\ntwo\n")
+    cluster.add_log("mcqa-host-0-1", "gym-host", "ready\n")
+
+    result = call("logs", "mcqa", "--follow")
+
+    assert result.exit_code == 0
+    assert "mcqa-evaluator-1/agent-evaluate | two" in result.output
+    assert "mcqa-host-0-1/gym-host | ready" in result.output
+
+
+AGGREGATES = [
+    {
+        "name": "gym_reward.reward",
+        "value": 0.8,
+        "unit": "reward",
+        "kind": "range",
+        "count": 10,
+        "mean": 0.8,
+        "stdDev": 0.4,
+    },
+    {"name": "runner.gym.pass@1[avg-of-2]/accuracy", "value": 80.0, "unit": "gym", "kind": "scalar"},
+]
+
+
+def test_results_are_a_table_that_a_pipe_does_not_fold(cluster):
+    cluster.write("jobs", [job(aggregates=AGGREGATES, coverage=1.0)])
+
+    result = call("results", "mcqa")
+
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.output.splitlines()]
+    assert ["gym_reward.reward", "reward", "0.8", "10", "0.8", "0.4"] in rows
+    assert ["runner.gym.pass@1[avg-of-2]/accuracy", "gym", "80.0"] in rows
+
+
+def test_results_as_json_keep_the_names_of_the_status(cluster):
+    cluster.write("jobs", [job(aggregates=AGGREGATES, coverage=1.0)])
+
+    printed = json.loads(call("results", "mcqa", "--output", "json").output)
+
+    assert printed["aggregates"] == AGGREGATES
+    assert (printed["name"], printed["phase"], printed["coverage"]) == ("mcqa", "Succeeded", 1.0)
+
+
+def test_a_job_without_a_score_says_why(cluster):
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "ModelUnavailable",
+        "message": "the model refused every call",
+    }
+    cluster.write("jobs", [job(phase="Failed", conditions=[failed])])
+
+    result = call("results", "mcqa")
+
+    assert result.exit_code == 1 and "the model refused every call" in result.output
+
+
+def test_a_job_that_does_not_exist_is_named_with_its_namespace(cluster):
+    result = call("results", "other", "-n", "evals")
+
+    assert result.exit_code == 1
+    assert "no AgentEvalJob `other` in namespace `evals`" in result.output
+
+
+def test_a_cluster_without_the_chart_is_told_apart_from_a_missing_job(cluster):
+    cluster.write("script", {"fail": {"get": 'error: the server doesn\'t have a resource type "agentevaljobs"'}})
+
+    result = call("results", "mcqa")
+
+    assert result.exit_code == 1 and "chart nhx-gym-operator is not installed" in result.output
+
+
+def test_a_missing_kubectl_names_the_variable_to_set(monkeypatch):
+    monkeypatch.setenv("KUBECTL", "/nowhere/kubectl")
+
+    result = call("results", "mcqa")
+
+    assert result.exit_code == 1 and "KUBECTL" in result.output
+
+
+def test_container_names_are_those_the_operator_gives():
+    assert jobs.EVALUATE_CONTAINER == names.CONTAINER_EVALUATE
+    assert jobs.STAGE_CONTAINER == names.CONTAINER_STAGE
+    assert jobs.GATE_CONTAINER == names.CONTAINER_GATE
+    assert jobs.HOST_CONTAINER == names.CONTAINER_HOST
+
+
+def test_the_readers_user_may_read_what_the_evaluators_user_wrote():
+    security = reader.reader_pod(jobs.Job(job()), "claim", "image", None, 60)["spec"]["securityContext"]
+    assert (security["runAsUser"], security["fsGroup"]) == (1000, 1000)

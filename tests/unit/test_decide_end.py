@@ -1,0 +1,308 @@
+"""How a job ends: by the evaluator's word, by losses, and what is done with its pods."""
+
+import pytest
+
+from nhx_gym_operator.api.outcome import encode_outcome
+from nhx_gym_operator.api.wire import Aggregate, FailureClass, ModelUsage, Placement, Progress, Stage
+from nhx_gym_operator.controller.decide import decide
+from nhx_gym_operator.controller.inputs import Inputs
+from support.controller_values import (
+    CREATED,
+    NOW,
+    accepted_status,
+    after,
+    condition,
+    condition_of,
+    ended,
+    evaluator,
+    finished_evaluator,
+    holds,
+    host,
+    job,
+    kinds,
+    observe,
+    outcome,
+    progress,
+    running,
+    workload,
+)
+
+EMPTY_DIR = {"results": {"emptyDir": {}}}
+STARTED = {"agent-evaluate": running()}
+
+
+def finished(result, code=0, **changes):
+    return observe(pods=(finished_evaluator(workload(), result, code=code), host(workload())), **changes)
+
+
+def test_every_rollout_recorded_is_complete():
+    decision = decide(finished(outcome()), NOW)
+    assert decision.status["phase"] == "Succeeded"
+    assert condition_of(decision, "Complete")["reason"] == "AllRolloutsRecorded"
+    assert condition_of(decision, "Degraded") is None
+    assert condition_of(decision, "Running")["reason"] == "RunEnded"
+    assert decision.status["completionTime"] == "2026-11-29T12:00:00Z"
+    assert decision.status["coverage"] == 1.0
+    assert decision.status["results"]["path"] == "attempt-1"
+
+
+def test_fewer_but_enough_is_complete_and_degraded():
+    result = outcome(done=8, message="8 of 10 rollouts have a reward", degraded=["2 model (400 Bad Request)"])
+    decision = decide(finished(result), NOW)
+    assert decision.status["phase"] == "Succeeded"
+    assert condition_of(decision, "Complete")["reason"] == "MinCoverageReached"
+    degraded = condition_of(decision, "Degraded")
+    assert degraded["reason"] == "RolloutsMissing"
+    assert "8 of 10" in degraded["message"] and "400 Bad Request" in degraded["message"]
+    assert decision.status["progress"]["summary"] == "10/10"
+    assert decision.status["progress"]["failed"] == 2
+
+
+def test_missing_aggregates_degrade_a_complete_job():
+    decision = decide(finished(outcome(degraded=["runner.gym aggregates missing: no host left"])), NOW)
+    assert condition_of(decision, "Degraded")["reason"] == "AggregatesMissing"
+    assert holds(decision, "Complete")
+
+
+def test_too_few_is_failed_with_what_was_scored_still_shown():
+    scored = Aggregate(name="gym_reward.reward", value=0.5, kind="range", unit="reward", count=4)
+    result = outcome("Failed", done=4, reason="CoverageTooLow", message="4 of 10", aggregates=[scored])
+    decision = decide(finished(result, code=1), NOW)
+    assert decision.status["phase"] == "Failed"
+    assert condition_of(decision, "Failed")["reason"] == "CoverageTooLow"
+    assert decision.status["aggregates"][0]["value"] == 0.5
+    assert decision.status["reward"] == "0.50"
+    assert decision.status["coverage"] == 0.4
+
+
+def test_all_that_the_outcome_says_is_shown():
+    score = Aggregate(
+        name="gym_reward.reward", value=0.8, kind="range", unit="reward", count=10, mean=0.8, min=0, max=1, std_dev=0.4
+    )
+    result = outcome(
+        aggregates=[score],
+        aggregates_dropped=3,
+        usage={"policy": ModelUsage(calls=10, total_tokens=120)},
+        versions={"nemo-gym": "0.5.0", "kernel": "#1 SMP gVisor"},
+        environment_digest="sha256:ab",
+        warnings=["5 rows, 1 distinct: use numRepeats"],
+    )
+    status = decide(finished(result), NOW).status
+    assert status["aggregates"] == [
+        {
+            "name": "gym_reward.reward",
+            "value": 0.8,
+            "kind": "range",
+            "unit": "reward",
+            "count": 10,
+            "mean": 0.8,
+            "min": 0,
+            "max": 1,
+            "stdDev": 0.4,
+        }
+    ]
+    assert status["aggregatesDropped"] == 3
+    assert status["usage"]["policy"]["totalTokens"] == 120
+    assert status["ran"]["versions"] == {"nemo-gym": "0.5.0"}
+    assert status["ran"]["hostKernel"] == "#1 SMP gVisor"
+    assert status["ran"]["environmentDigest"] == "sha256:ab"
+    assert status["reward"] == "0.80"
+
+
+def test_warnings_stand_beside_the_verdict():
+    decision = decide(finished(outcome(warnings=["5 rows, 1 distinct"])), NOW)
+    assert "5 rows, 1 distinct" in condition_of(decision, "Complete")["message"]
+
+
+def test_another_container_that_never_ends_does_not_hold_up_the_outcome():
+    pod = finished_evaluator(workload(), outcome())
+    pod["status"]["phase"] = "Running"
+    pod["status"]["containerStatuses"].append({"name": "sidecar", "state": running()})
+    assert decide(observe(pods=(pod,)), NOW).status["phase"] == "Succeeded"
+
+
+# Losses
+
+
+def lost(state, *, phase="Failed", owner=None, **changes):
+    owner = owner or job(status=accepted_status())
+    of = workload(owner)
+    pods = (evaluator(of, states={"agent-evaluate": state}, phase=phase),)
+    return observe(owner, of, pods=pods, inputs=Inputs(), **changes)
+
+
+def gone(owner=None, **changes):
+    return observe(owner or job(status=accepted_status()), pods=(), inputs=Inputs(), **changes)
+
+
+KILLED = encode_outcome(
+    outcome("Failed", reason="EvaluatorLost", failure_class=FailureClass.KILLED, message="ended by SIGTERM")
+).decode()
+EARLY = encode_outcome(outcome("Running", done=3)).decode()
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        gone(),
+        lost(ended(137, reason="OOMKilled")),
+        lost(ended(137, EARLY, reason="OOMKilled")),
+        lost(ended(1, KILLED, reason="Error")),
+        lost(ended(1, "Traceback: no outcome at all", reason="Error")),
+    ],
+    ids=["deleted", "killed", "killed with an early outcome", "terminated", "no outcome"],
+)
+def test_a_lost_evaluator_is_followed_by_the_next_attempt(observation):
+    decision = decide(observation, NOW)
+    assert kinds(decision)[-1] == "CreateTogether mcqa-evaluator-2 mcqa-host-0-2"
+    assert decision.status["attempt"] == 1
+    assert decision.status["phase"] == "Starting"
+    assert condition_of(decision, "Running")["reason"] == "EvaluatorLost"
+
+
+def test_an_evicted_pod_is_lost_in_the_kubelets_words():
+    of = workload()
+    pod = evaluator(of, phase="Failed", reason="Evicted", message="The node was low on resource: memory")
+    decision = decide(observe(pods=(pod,), inputs=Inputs()), NOW)
+    assert "low on resource: memory" in condition_of(decision, "Running")["message"]
+
+
+def test_the_pods_of_a_lost_attempt_go_before_new_ones_come():
+    decision = decide(observe(pods=(host(workload()),)), NOW)
+    assert kinds(decision) == ["DeletePod mcqa-host-0-1"]
+    going = decide(observe(pods=(host(workload(), deleted=True),)), NOW)
+    assert going.actions == () and going.requeue_after == pytest.approx(900, abs=61)
+
+
+def test_a_terminating_evaluator_may_still_write_its_outcome():
+    pods = (evaluator(workload(), states=STARTED, phase="Running", deleted=True), host(workload()))
+    assert not [action for action in kinds(decide(observe(pods=pods), NOW)) if "evaluator" in action]
+
+
+def test_pods_that_never_end_do_not_hold_the_job_for_ever():
+    stuck = observe(
+        job(
+            status=accepted_status(
+                conditions=[
+                    condition("Accepted", True, "Accepted"),
+                    condition("Running", False, "EvaluatorLost", CREATED),
+                ]
+            )
+        ),
+        pods=(host(workload(), deleted=True),),
+    )
+    assert condition_of(decide(stuck, after(900)), "Failed")["reason"] == "EvaluatorLost"
+
+
+def test_the_seventh_lost_attempt_is_the_last():
+    owner = job(status=accepted_status(attempt=7))
+    decision = decide(gone(owner), NOW)
+    assert condition_of(decision, "Failed")["reason"] == "EvaluatorLost"
+    assert "7 attempts" in condition_of(decision, "Failed")["message"]
+    last_but_one = decide(gone(job(status=accepted_status(attempt=6))), NOW)
+    assert kinds(last_but_one)[-1].startswith("CreateTogether mcqa-evaluator-7")
+
+
+def empty_dir(**status):
+    return job(status=accepted_status(**status), **EMPTY_DIR)
+
+
+RAN = [condition("Accepted", True, "Accepted"), condition("Running", True, "Collecting")]
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        gone(empty_dir(conditions=RAN)),
+        gone(empty_dir()),
+        gone(empty_dir(), ghosts=(evaluator(workload(), states=STARTED),)),
+        gone(empty_dir(), ghosts=(evaluator(workload(), states=STARTED),), progress=progress(done=1)),
+        lost(ended(137, EARLY, reason="OOMKilled"), owner=empty_dir()),
+    ],
+    ids=["was running", "nobody was looking", "last seen running", "had rollouts", "says itself"],
+)
+def test_results_in_an_empty_dir_are_lost_with_it_and_nothing_is_collected_twice(observation):
+    decision = decide(observation, NOW)
+    assert condition_of(decision, "Failed")["reason"] == "ResultsLost"
+    assert "persistentVolumeClaim" in condition_of(decision, "Failed")["message"]
+    assert decision.actions == ()
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        gone(empty_dir(), ghosts=(evaluator(workload()),)),
+        gone(
+            empty_dir(),
+            ghosts=(evaluator(workload(), states=STARTED),),
+            progress=progress(Stage.STARTING, hosts_ready=0),
+        ),
+    ],
+    ids=["never started", "still starting"],
+)
+def test_an_empty_dir_into_which_nothing_was_collected_is_no_loss(observation):
+    assert kinds(decide(observation, NOW))[-1].startswith("CreateTogether mcqa-evaluator-2")
+
+
+# Finished jobs
+
+DONE = [
+    condition("Accepted", True, "Accepted"),
+    condition("Running", False, "RunEnded"),
+    condition("Complete", True, "AllRolloutsRecorded"),
+]
+
+
+def over(pods, moment=NOW, owner=None):
+    owner = owner or job(status=accepted_status(phase="Succeeded", conditions=DONE))
+    return decide(observe(owner, pods=pods, service=None, policies=(), claim=None), moment)
+
+
+def test_a_finished_job_is_left_alone_whatever_becomes_of_its_children():
+    decision = over(())
+    assert decision.actions == ()
+    assert decision.status == job(status=accepted_status(phase="Succeeded", conditions=DONE)).status.to_dict()
+
+
+def test_a_finished_job_is_left_alone_when_its_spec_changes():
+    owner = job(status=accepted_status(phase="Succeeded", conditions=DONE), metadata={"generation": 2}, minCoverage=0.1)
+    assert over((), owner=owner).status == owner.status.to_dict()
+
+
+def test_hosts_that_do_not_end_by_themselves_are_removed_a_minute_after_the_evaluator():
+    pods = (
+        finished_evaluator(workload(), outcome()),
+        host(workload(), states={"gym-host": running()}, phase="Running"),
+    )
+    early = over(pods, after(-30))
+    assert early.actions == () and early.requeue_after == pytest.approx(30)
+    assert kinds(over(pods, NOW)) == ["DeletePod mcqa-host-0-1"]
+
+
+def test_pods_that_ended_stay_for_their_logs():
+    pods = (
+        finished_evaluator(workload(), outcome()),
+        host(workload(), states={"gym-host": ended()}, phase="Succeeded"),
+    )
+    assert over(pods, after(10_000)).actions == ()
+
+
+def test_pods_of_a_job_that_the_operator_ended_are_removed_at_once():
+    failed = [condition("Accepted", True, "Accepted"), condition("Failed", True, "PodStartTimeout")]
+    owner = job(status=accepted_status(phase="Failed", conditions=failed))
+    pods = (evaluator(workload()), host(workload()))
+    assert kinds(over(pods, owner=owner)) == ["DeletePod mcqa-evaluator-1", "DeletePod mcqa-host-0-1"]
+
+
+def test_an_end_is_written_before_pods_are_removed():
+    decision = decide(finished(outcome()), NOW)
+    assert decision.actions == () and decision.requeue_after == 0.0
+
+
+def test_a_colocated_job_ends_like_any_other():
+    owner = job(status=accepted_status(placement="Colocated", isolation="ContainerOnly"))
+    of = workload(owner, placement=Placement.COLOCATED, cluster_ip=None, runtime_class_name=None)
+    result = outcome(progress=Progress(stage=Stage.DONE, attempt=1, done=10, total=10))
+    decision = decide(observe(owner, of, service=None, pods=(finished_evaluator(of, result),)), NOW)
+    assert decision.status["phase"] == "Succeeded"
+    assert decision.status["ran"]["images"].keys() == {"evaluator"}

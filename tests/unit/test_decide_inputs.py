@@ -1,0 +1,84 @@
+"""What a job names and what is missing: shown by name, mended by itself, ended by a deadline."""
+
+import pytest
+
+from nhx_gym_operator.api.conditions import AcceptedReason
+from nhx_gym_operator.api.fileset import FileSet
+from nhx_gym_operator.controller.decide import decide
+from nhx_gym_operator.controller.inputs import Inputs, Missing, dataset_file, file_set_files
+from nhx_gym_operator.workloads.workload import ConfigMapFiles
+from support.controller_values import NOW, after, condition_of, holds, installation, job, kinds, new
+
+ABSENT = Inputs(missing=Missing(AcceptedReason.CONFIG_MAP_NOT_FOUND, "ConfigMap 'rows' does not exist"))
+
+
+def waiting_since(seconds):
+    """A job that has waited for its inputs so long."""
+    first = decide(new(inputs=ABSENT), after(-seconds))
+    return job(status=first.status)
+
+
+def test_what_is_missing_is_named_and_looked_for_again():
+    decision = decide(new(inputs=ABSENT), NOW)
+    entry = condition_of(decision, "Accepted")
+    assert (entry["status"], entry["reason"]) == ("False", "ConfigMapNotFound")
+    assert "'rows'" in entry["message"]
+    assert decision.status["phase"] == "Pending"
+    assert decision.actions == ()
+    assert decision.requeue_after == 5.0
+
+
+def test_a_job_recovers_when_what_was_missing_appears():
+    decision = decide(new(waiting_since(100)), NOW)
+    assert holds(decision, "Accepted")
+    assert "Apply Service mcqa" in kinds(decision)
+
+
+def test_waiting_ends_at_the_deadline_naming_what_was_missing_and_the_setting():
+    decision = decide(new(waiting_since(300), inputs=ABSENT), NOW)
+    entry = condition_of(decision, "Failed")
+    assert entry["reason"] == "InputsTimeout"
+    assert "'rows'" in entry["message"] and "timeouts.waitForInputsSeconds" in entry["message"]
+    assert decision.status["phase"] == "Failed"
+
+
+def test_the_deadline_is_looked_at_in_time():
+    assert decide(new(waiting_since(298), inputs=ABSENT), NOW).requeue_after == pytest.approx(2.0)
+
+
+def test_the_deadline_is_the_administrators():
+    observed = new(waiting_since(20), inputs=ABSENT, installation=installation(timeouts={"waitForInputsSeconds": 10}))
+    assert holds(decide(observed, NOW), "Failed")
+
+
+def file_set(items=()):
+    return FileSet.model_validate(
+        {"metadata": {"name": "mine"}, "spec": {"source": {"configMap": {"name": "files", "items": list(items)}}}}
+    )
+
+
+def test_items_map_keys_to_paths():
+    found = file_set_files(file_set([{"key": "app", "path": "a/app.py"}]), frozenset({"app", "other"}))
+    assert found == ConfigMapFiles("files", (("app", "a/app.py"),))
+
+
+def test_without_items_every_key_is_a_file():
+    assert file_set_files(file_set(), frozenset({"b", "a"})) == ConfigMapFiles("files", (("a", "a"), ("b", "b")))
+
+
+def test_a_key_that_is_not_there_is_named_with_those_that_are():
+    found = file_set_files(file_set([{"key": "app", "path": "a.py"}]), frozenset({"ap"}))
+    assert found.reason is AcceptedReason.CONFIG_MAP_KEY_MISSING
+    assert "'app'" in found.message and "'ap'" in found.message and "'files'" in found.message
+
+
+def test_an_empty_source_is_no_environment():
+    assert file_set_files(file_set(), frozenset()).reason is AcceptedReason.FILESET_NOT_RESOLVED
+
+
+def test_a_dataset_is_one_file_of_its_set():
+    files = ConfigMapFiles("files", (("k", "rows.jsonl"),))
+    assert dataset_file(files, "mine", "rows.jsonl") == ConfigMapFiles("files", (("k", "dataset.jsonl"),))
+    missing = dataset_file(files, "mine", "row.jsonl")
+    assert missing.reason is AcceptedReason.FILESET_FILE_MISSING
+    assert "'row.jsonl'" in missing.message and "'rows.jsonl'" in missing.message

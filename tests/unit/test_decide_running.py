@@ -1,0 +1,378 @@
+"""A job whose pods exist: what is shown, and what is made again when it goes missing."""
+
+import copy
+
+import pytest
+
+from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, Stage
+from nhx_gym_operator.controller.decide import decide
+from nhx_gym_operator.controller.observation import PodEvent
+from nhx_gym_operator.workloads import secrets
+from nhx_gym_operator.workloads.workload import ConfigMapFiles
+from support.controller_values import (
+    CREATED,
+    NOW,
+    SERVICE_IP,
+    accepted_status,
+    after,
+    condition,
+    condition_of,
+    ended,
+    evaluator,
+    holds,
+    host,
+    job,
+    kinds,
+    live,
+    live_service,
+    observe,
+    progress,
+    running,
+    waiting,
+    workload,
+)
+
+STARTED = {"agent-evaluate": running()}
+SERVING = {"sandbox-gate": ended(), "gym-host": running()}
+
+
+def working(**changes):
+    of = workload()
+    pods = (
+        evaluator(of, states=STARTED, phase="Running", ip="10.1.0.5"),
+        host(of, states=SERVING, phase="Running"),
+    )
+    return observe(**({"pods": pods} | changes))
+
+
+def settled(observation, moment=NOW):
+    """The observation with the status that was decided for it."""
+    status = decide(observation, moment).status
+    return observe(
+        job(status=status), **{name: getattr(observation, name) for name in ("pods", "progress", "pod_events")}
+    )
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [observe(), working(), working(progress=progress(done=3, mean_reward=0.5))],
+    ids=["pods pending", "pods running", "collecting"],
+)
+def test_an_unchanged_observation_asks_for_nothing_and_keeps_its_status(observation):
+    same = settled(observation)
+    again = decide(same, after(30))
+    assert again.actions == ()
+    assert again.status == same.job.status.to_dict()
+
+
+def test_progress_shows_counts_and_the_running_mean():
+    decision = decide(working(progress=progress(done=5, failed=1, mean_reward=5 / 6)), NOW)
+    assert decision.status["progress"] == {
+        "done": 5,
+        "failed": 1,
+        "total": 10,
+        "summary": "6/10",
+        "meanReward": 5 / 6,
+    }
+    assert decision.status["reward"] == "0.83"
+    assert decision.status["hosts"] == {"ready": 1, "desired": 1, "summary": "1/1"}
+    assert decision.status["phase"] == "Running"
+    assert condition_of(decision, "Running")["reason"] == "Collecting"
+
+
+def test_a_job_starts_until_collection_begins():
+    decision = decide(working(progress=progress(Stage.STARTING, hosts_ready=0, message="waits for gym host 0")), NOW)
+    assert decision.status["phase"] == "Starting"
+    assert decision.status["progress"]["summary"] == "0/10"
+    assert decision.status["hosts"]["summary"] == "0/1"
+    assert condition_of(decision, "Running")["message"] == "waits for gym host 0"
+    assert condition_of(decision, "SandboxReady")["reason"] == "HostStarting"
+
+
+def test_scoring_is_still_running():
+    decision = decide(working(progress=progress(Stage.SCORING, done=10)), NOW)
+    assert condition_of(decision, "Running")["reason"] == "Scoring"
+    assert decision.status["phase"] == "Running"
+
+
+def test_an_operator_that_came_back_keeps_what_the_status_says_until_it_knows_more():
+    owner = job(
+        status=accepted_status(
+            phase="Running",
+            conditions=[
+                condition("Accepted", True, "Accepted"),
+                condition("SandboxReady", True, "HostReady"),
+                condition("Running", True, "Collecting"),
+            ],
+        )
+    )
+    assert decide(working(job=owner), NOW).status["phase"] == "Running"
+
+
+def test_progress_of_another_attempt_is_not_shown():
+    assert "progress" not in decide(working(progress=progress(attempt=2, done=9)), NOW).status
+
+
+def test_progress_is_read_from_the_pod_once_it_runs():
+    assert decide(observe(), NOW).poll is None
+    source = decide(working(), NOW).poll
+    assert source.url == "http://10.1.0.5:8080/progress"
+    assert source.token not in repr(source)
+
+
+def test_images_that_ran_are_named_by_digest():
+    images = decide(working(), NOW).status["ran"]["images"]
+    assert images["evaluator"] == "reg/agent-evaluate@sha256:00000000"
+    assert images["gymHost"] == "reg/gym-host@sha256:00000000"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"service": None}, ["Apply Service mcqa"]),
+        ({"policies": ()}, ["Apply NetworkPolicy mcqa-host", "Apply NetworkPolicy mcqa-evaluator"]),
+        ({"claim": None}, ["Apply PersistentVolumeClaim mcqa-results"]),
+    ],
+)
+def test_a_child_that_was_deleted_is_made_again(changes, expected):
+    assert kinds(decide(working(**changes), NOW)) == expected
+
+
+def test_a_service_made_again_keeps_the_address_that_the_host_knows():
+    (action,) = decide(working(service=None), NOW).actions
+    assert action.manifest["spec"]["clusterIP"] == SERVICE_IP
+
+
+def test_a_policy_that_was_loosened_by_hand_is_put_right():
+    observation = working()
+    loose = copy.deepcopy(observation.policies[0])
+    loose["spec"]["egress"].append({})
+    assert kinds(decide(working(policies=(loose, observation.policies[1])), NOW)) == ["Apply NetworkPolicy mcqa-host"]
+
+
+def test_defaults_that_the_api_server_adds_are_no_drift():
+    service = live_service(workload())
+    service["spec"]["ports"][0]["nodePort"] = 0
+    assert decide(working(service=service), NOW).actions == ()
+
+
+def test_a_host_that_was_deleted_is_replaced_in_the_same_attempt():
+    pods = (evaluator(workload(), states=STARTED, phase="Running"),)
+    shown = kinds(decide(working(pods=pods), NOW))
+    assert shown[-1] == "CreateTogether mcqa-host-0-1"
+
+
+def test_a_host_that_crashed_is_removed_after_the_evaluator_had_its_say():
+    crashed = {"sandbox-gate": ended(), "gym-host": ended(137, at=CREATED, reason="OOMKilled")}
+    pods = (evaluator(workload(), states=STARTED, phase="Running"), host(workload(), states=crashed, phase="Failed"))
+    early = decide(working(pods=pods), after(-50))
+    assert early.actions == () and early.requeue_after == pytest.approx(5.0)
+    assert kinds(decide(working(pods=pods), NOW)) == ["DeletePod mcqa-host-0-1"]
+
+
+def test_a_host_that_ended_as_told_is_left_alone():
+    done = {"sandbox-gate": ended(), "gym-host": ended(0)}
+    pods = (evaluator(workload(), states=STARTED, phase="Running"), host(workload(), states=done, phase="Succeeded"))
+    for seen in (None, progress(Stage.SCORING, done=10)):
+        assert decide(working(pods=pods, progress=seen), NOW).actions == ()
+
+
+def test_a_host_that_knows_another_address_is_replaced():
+    assert kinds(decide(working(service=live_service(workload(), "10.96.9.9")), NOW)) == ["DeletePod mcqa-host-0-1"]
+
+
+def test_a_host_that_is_lost_again_and_again_fails_the_job():
+    ghosts = tuple(live(host(workload()), uid=f"gone-{n}", name="mcqa-host-0-1") for n in range(7))
+    decision = decide(working(ghosts=ghosts), NOW)
+    assert condition_of(decision, "Failed")["reason"] == "HostLost"
+
+
+def test_an_open_sandbox_fails_the_job_in_the_gates_words():
+    gate = {"sandbox-gate": ended(GATE_OPEN_EXIT_CODE, "sandbox-gate: still reached kubernetes-api", reason="Error")}
+    pods = (evaluator(workload(), states=STARTED, phase="Running"), host(workload(), states=gate, phase="Failed"))
+    decision = decide(working(pods=pods), NOW)
+    assert condition_of(decision, "SandboxReady")["reason"] == "SandboxOpen"
+    assert condition_of(decision, "Failed")["reason"] == "SandboxOpen"
+    assert "kubernetes-api" in condition_of(decision, "Failed")["message"]
+
+
+def test_a_gate_without_a_verdict_is_not_called_open():
+    gate = {"sandbox-gate": ended(1, "sandbox-gate: the evaluator did not answer", reason="Error")}
+    pods = (evaluator(workload(), states=STARTED, phase="Running"), host(workload(), states=gate, phase="Failed"))
+    assert condition_of(decide(working(pods=pods), NOW), "Failed")["reason"] == "GateFailed"
+
+
+def test_a_container_that_nobody_asked_for_in_a_host_pod_fails_the_job_by_name():
+    changed = host(workload(), states=SERVING, phase="Running")
+    changed["spec"]["containers"].append({"name": "sidecar", "image": "x"})
+    pods = (evaluator(workload(), states=STARTED, phase="Running"), changed)
+    decision = decide(working(pods=pods), NOW)
+    assert condition_of(decision, "Failed")["reason"] == "PodChanged"
+    assert "sidecar" in condition_of(decision, "Failed")["message"]
+
+
+# Staging
+
+STAGED = {"gym": {"environment": {"fileSet": {"name": "mine"}}}}
+
+
+def staging(state):
+    owner = job(status=accepted_status(), **STAGED)
+    of = workload(owner, environment=ConfigMapFiles("files", (("a", "a"),)))
+    pods = (evaluator(of, states={"stage-environment": state}, phase="Pending"), host(of))
+    return decide(observe(owner, of, pods=pods), NOW)
+
+
+def test_staging_shows_while_it_lasts():
+    decision = staging(running())
+    assert decision.status["phase"] == "Staging"
+    assert condition_of(decision, "Staged")["reason"] == "Staging"
+
+
+def test_a_staged_environment_lets_the_job_start():
+    decision = staging(ended())
+    assert holds(decision, "Staged")
+    assert decision.status["phase"] == "Starting"
+
+
+def test_a_staging_that_failed_ends_the_job_in_its_own_words():
+    decision = staging(ended(1, "no nemo-environment.yaml at the root of the environment", reason="Error"))
+    assert condition_of(decision, "Failed")["reason"] == "StagingFailed"
+    assert "nemo-environment.yaml" in condition_of(decision, "Failed")["message"]
+    assert condition_of(decision, "Staged")["status"] == "False"
+
+
+# Pods that do not run
+
+UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]
+
+NO_MOUNT = "MountVolume.SetUp failed for volume"
+NO_MODEL_SECRET = ("evaluator-1", "FailedMount", f'{NO_MOUNT} "model-key-0" : secret "model" not found')
+
+
+def pending(*, states=None, events=(), host_states=None, **status):
+    of = workload()
+    pods = (evaluator(of, states=states, **status), host(of, states=host_states))
+    noticed = tuple(PodEvent(f"uid-of-mcqa-{who}", reason, message) for who, reason, message in events)
+    return observe(pods=pods, pod_events=noticed)
+
+
+@pytest.mark.parametrize(
+    ("observation", "reason", "words"),
+    [
+        (pending(conditions=UNSCHEDULABLE), "Unschedulable", ["0/1 nodes"]),
+        (
+            pending(states={"agent-evaluate": waiting("ImagePullBackOff", 'Back-off pulling image "reg/x"')}),
+            "ImagePullFailed",
+            ["reg/x", "agent-evaluate"],
+        ),
+        (
+            pending(
+                states={"agent-evaluate": waiting("ErrImagePull", "401 unauthorized: reg/x")},
+                events=[
+                    ("evaluator-1", "FailedToRetrieveImagePullSecret", "Unable to retrieve image pull secret pull"),
+                ],
+            ),
+            "PullSecretNotFound",
+            ["reg/x", "pull", "'team'"],
+        ),
+        (
+            pending(events=[NO_MODEL_SECRET]),
+            "SecretNotFound",
+            ["'model'"],
+        ),
+        (
+            pending(
+                events=[
+                    (
+                        "evaluator-1",
+                        "FailedMount",
+                        'MountVolume.SetUp failed for volume "model-key-0" : references non-existent secret key: k',
+                    )
+                ]
+            ),
+            "SecretKeyMissing",
+            ["'model'", "'k'"],
+        ),
+        (
+            pending(host_states={"gym-host": waiting("CreateContainerConfigError", 'secret "hf" not found')}),
+            "SecretNotFound",
+            ["'hf'", "gym-host"],
+        ),
+        (
+            pending(
+                host_states={
+                    "gym-host": waiting("CreateContainerConfigError", "couldn't find key token in Secret team/hf")
+                }
+            ),
+            "SecretKeyMissing",
+            ["'hf'", "'token'"],
+        ),
+        (
+            pending(events=[("evaluator-1", "FailedMount", f'{NO_MOUNT} "dataset" : configmap "rows" not found')]),
+            "ConfigMapNotFound",
+            ["'rows'"],
+        ),
+        (
+            pending(events=[("evaluator-1", "FailedAttachVolume", "Multi-Attach error for volume pvc-1")]),
+            "VolumeNotReady",
+            ["Multi-Attach"],
+        ),
+        (
+            pending(states={"agent-evaluate": waiting("CreateContainerError", "no such device")}),
+            "ContainerConfigError",
+            ["no such device"],
+        ),
+        (
+            pending(events=[("host-0-1", "FailedCreatePodSandBox", "no runtime for handler runsc")]),
+            "ContainerConfigError",
+            ["runsc"],
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_running_is_named(observation, reason, words):
+    entry = condition_of(decide(observation, NOW), "Running")
+    assert entry["reason"] == reason
+    assert all(word in entry["message"] for word in words), entry["message"]
+
+
+def test_a_hosts_problem_stands_on_its_sandbox():
+    observation = pending(host_states={"gym-host": waiting("ImagePullBackOff", "reg/host")})
+    assert condition_of(decide(observation, NOW), "SandboxReady")["reason"] == "ImagePullFailed"
+
+
+def test_an_old_complaint_is_forgotten_once_the_container_runs():
+    observation = pending(states=STARTED, events=[NO_MODEL_SECRET], phase="Running")
+    assert condition_of(decide(observation, NOW), "Running")["reason"] == "PodsCreated"
+
+
+def test_a_missing_secret_ends_the_job_with_the_inputs_deadline():
+    observation = pending(events=[NO_MODEL_SECRET])
+    assert not holds(decide(observation, after(230)), "Failed")
+    decision = decide(observation, after(241))
+    assert condition_of(decision, "Failed")["reason"] == "InputsTimeout"
+    assert "'model'" in condition_of(decision, "Failed")["message"]
+
+
+def test_any_other_wait_ends_the_job_with_the_pods_deadline():
+    observation = pending(conditions=UNSCHEDULABLE)
+    assert not holds(decide(observation, after(800)), "Failed")
+    decision = decide(observation, after(841))
+    assert condition_of(decision, "Failed")["reason"] == "PodStartTimeout"
+    assert "0/1 nodes" in condition_of(decision, "Failed")["message"]
+    assert "timeouts.podStartSeconds" in condition_of(decision, "Failed")["message"]
+
+
+def test_a_gate_that_waits_for_the_evaluator_is_not_late():
+    of = workload()
+    pods = (
+        evaluator(of, states=STARTED, phase="Running"),
+        host(of, states={"sandbox-gate": running()}, phase="Pending"),
+    )
+    assert not holds(decide(observe(pods=pods), after(5000)), "Failed")
+
+
+def test_a_token_secret_that_was_deleted_before_it_was_mounted_is_posted_again():
+    name = secrets.evaluator_secret_name(workload())
+    event = ("evaluator-1", "FailedMount", f'MountVolume.SetUp failed for volume "tokens" : secret "{name}" not found')
+    assert kinds(decide(pending(events=[event]), NOW)) == [f"Create Secret {name}"]

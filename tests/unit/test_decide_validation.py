@@ -1,0 +1,49 @@
+"""What the images hold is checked before any pod is made."""
+
+import pytest
+
+from nhx_gym_operator.api import bundled
+from nhx_gym_operator.controller.decide import decide
+from support.controller_values import NOW, condition_of, holds, installation, job, new
+
+SERVERS = {"resources_servers/mcqa": [], "resources_servers/ifbench": ["spacy", "emoji"]}
+
+
+@pytest.fixture(autouse=True)
+def servers(monkeypatch):
+    monkeypatch.setattr(bundled, "_servers", lambda: SERVERS)
+
+
+def decided(server, settings=None, **gym):
+    observed = new(job(gym={"resourcesServer": server, **gym}), installation=installation(**(settings or {})))
+    return decide(observed, NOW)
+
+
+def test_a_server_whose_packages_the_image_lacks_is_refused_naming_them():
+    refused = condition_of(decided("ifbench"), "Failed")
+    assert refused["reason"] == "BundledServerLacksDependencies"
+    for word in ("ifbench", "spacy", "emoji", "images.gymHost", "images.checkBundled"):
+        assert word in refused["message"]
+
+
+def test_an_unknown_server_is_refused_with_those_that_run():
+    refused = condition_of(decided("mcqaa"), "Failed")
+    assert refused["reason"] == "UnknownBundledServer"
+    assert "'mcqaa'" in refused["message"] and "mcqa" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "gym"),
+    [
+        ({"images": {"checkBundled": False}}, {}),
+        ({}, {"environment": {"fileSet": {"name": "mine"}}}),
+    ],
+)
+def test_an_image_of_ones_own_or_an_environment_brings_its_servers(settings, gym):
+    assert not holds(decided("ifbench", settings, **gym), "Failed")
+
+
+def test_a_spec_that_cannot_be_read_is_refused_with_the_place():
+    decision = decide(new(invalid="spec.models: Field required"), NOW)
+    assert condition_of(decision, "Failed")["reason"] == "InvalidSpec"
+    assert "spec.models" in condition_of(decision, "Failed")["message"]

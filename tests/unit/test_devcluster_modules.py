@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from devcluster import modules
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "go.mod").write_text("module m\n")
+    (tmp_path / "go.sum").write_text("a v1 h1:x\n")
+    return tmp_path
+
+
+def test_a_build_is_found_again_wherever_the_sources_lie(folder: Path, tmp_path_factory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for name in ("go.sum", "go.mod"):
+        (elsewhere / name).write_text((folder / name).read_text())
+    assert modules.build_key(folder, ["-s"]) == modules.build_key(elsewhere, ["-s"])
+
+
+def test_changed_sources_or_flags_are_another_build(folder: Path) -> None:
+    keys = [modules.build_key(folder, ["-s"]), modules.build_key(folder, ["-s", "-w"])]
+    (folder / "go.sum").write_text("a v2 h1:y\n")
+    keys.append(modules.build_key(folder, ["-s"]))
+    (folder / "nested").mkdir()
+    (folder / "nested" / "stand_in.go").write_text("package x\n")
+    keys.append(modules.build_key(folder, ["-s"]))
+    assert len(set(keys)) == len(keys)
+
+
+def test_every_module_pins_its_checksums_and_every_binary_has_one_source() -> None:
+    for module in modules.MODULES:
+        assert (module.folder / "go.sum").is_file(), module.name
+    assert len(modules.OWNER) == sum(len(set(module.binaries)) for module in modules.MODULES)
+    assert modules.OWNER["containerd-shim-runsc-v1"].name == "gvisor"
+    assert modules.OWNER["etcd"].name == "etcd"

@@ -1,0 +1,172 @@
+"""The colocated placement: Gym's command line beside the evaluator, here a stand-in for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from nhx_gym_operator.api.wire import Outcome, Placement
+from unit.evaluator_fakes import KEY, TOKENS, World, chat, prompt_of, row, target, world
+
+ROWS = [row(number) for number in range(5)]
+
+
+@pytest.fixture(autouse=True)
+def gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stand-in, as the only `gym` on PATH."""
+    program = tmp_path / "bin" / "gym"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name('fake_gym.py')} \"$@\"\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
+
+
+def behave(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> None:
+    monkeypatch.setenv("FAKE_GYM", json.dumps(behaviour))
+
+
+async def finish(w: World, **more: Any) -> Outcome:
+    settings: dict[str, Any] = {"placement": Placement.COLOCATED, "target": target(concurrency=1)} | more
+    async with asyncio.timeout(60):
+        return await w.evaluation(w.plan(ROWS, **settings)).run()
+
+
+def gym_run(w: World, attempt: int = 1) -> Path:
+    return w.paths.attempt(attempt) / "gym_run"
+
+
+async def test_both_placements_give_the_same_rewards_and_aggregates(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=0) as w:
+        w.model.wrong = frozenset({"3"})
+        outcome = await finish(w)
+    by_name = {aggregate.name: aggregate.value for aggregate in outcome.aggregates}
+    assert outcome.state == "Complete"
+    assert by_name["gym_reward.reward"] == pytest.approx(0.8)
+    assert by_name["runner.gym.pass@1/accuracy"] == pytest.approx(80.0)
+    assert outcome.usage["policy"].calls == 10
+    names = {path.name for path in gym_run(w).iterdir()}
+    assert {"gym_env.log", "gym_eval.stdout.log", "gym_eval.stderr.log", "gym_validate.log"} <= names
+    assert len(list((gym_run(w) / "model_calls").iterdir())) == 10
+    first = json.loads((gym_run(w) / "rollouts.jsonl").read_text().splitlines()[0])
+    assert first["agent_ref"] == {"name": "simple_agent"} and "_nhx_model_calls" not in first
+
+
+async def test_one_failed_rollout_keeps_the_good_rows_and_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, fail=["2"])
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, min_coverage=0.8)
+    assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.8, "environment")
+    assert "no such table" in outcome.degraded[0]
+    aggregates = json.loads((gym_run(w) / "rollouts_aggregate_metrics.json").read_text())
+    assert aggregates[0]["agent_metrics"]["rows"] == 8
+
+
+async def test_a_refused_model_call_is_told_from_a_broken_environment(tmp_path: Path) -> None:
+    async def refuse_one(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if prompt_of(body) == "question 4":
+            return web.json_response({"error": {"message": "prompt refused"}}, status=403)
+        return web.json_response(chat(prompt_of(body).split()[-1]))
+
+    async with world(tmp_path, hosts=0) as w:
+        w.model.answer = refuse_one
+        outcome = await finish(w, min_coverage=0.8)
+    assert (outcome.state, outcome.failure_class) == ("Complete", "model")
+    assert "prompt refused" in outcome.degraded[0]
+
+
+async def test_an_unreal_reward_is_left_out_of_gyms_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    behave(monkeypatch, nan=["0"])
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, min_coverage=0.5)
+    assert (outcome.coverage, outcome.aggregates[0].value) == (0.8, 1.0)
+    aggregates = json.loads((gym_run(w) / "rollouts_aggregate_metrics.json").read_text())
+    assert aggregates[0]["agent_metrics"] == {"mean/reward": 1.0, "pass@1/accuracy": 100.0, "rows": 8}
+
+
+async def test_a_later_attempt_sends_only_missing_rows_and_aggregates_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, delay=0.3)
+    async with world(tmp_path, hosts=0) as w:
+        first = await finish(w, target=target(concurrency=1, collection_timeout_s=3))
+        assert first.reason == "CollectionTimeout" and 0 < first.progress.done < 10
+        calls = len(w.model.requests)
+        behave(monkeypatch)
+        outcome = await finish(w, attempt=2)
+    assert (outcome.state, outcome.progress.done) == ("Complete", 10)
+    assert len(w.model.requests) - calls <= 10 - first.progress.done
+    aggregates = json.loads((gym_run(w, 2) / "rollouts_aggregate_metrics.json").read_text())
+    assert aggregates[0]["agent_metrics"]["rows"] == 10
+    assert len(list((gym_run(w, 2) / "model_calls").iterdir())) == 10
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason", "words"),
+    [
+        ({"validate": "fail"}, "HostStartupFailed", "unresolved value: x"),
+        ({"start": "fail"}, "HostStartupFailed", "ImportError: no module named x"),
+        ({"start": "hang"}, "StartupTimeout", "still waiting for mcqa"),
+    ],
+)
+async def test_a_gym_that_does_not_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: dict[str, str], reason: str, words: str
+) -> None:
+    behave(monkeypatch, **behaviour)
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, target=target(startup_timeout_s=3))
+    assert (outcome.state, outcome.reason) == ("Failed", reason)
+    assert words in outcome.message
+
+
+async def test_an_image_without_gym_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w)
+    assert outcome.state == "Failed" and "PATH" in outcome.message
+
+
+async def test_no_process_outlives_an_evaluation_that_is_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, delay=5)
+    async with world(tmp_path, hosts=0) as w:
+        work = asyncio.create_task(w.evaluation(w.plan(ROWS, placement=Placement.COLOCATED)).run())
+        async with asyncio.timeout(20):
+            while not w.model.requests:
+                await asyncio.sleep(0.05)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(work, 20)
+    assert not [line for line in running() if str(tmp_path) in line and "fake_gym.py" in line]
+
+
+async def test_neither_the_models_key_nor_a_token_is_in_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, fail=["1"])
+    async with world(tmp_path, hosts=0) as w:
+        await finish(w, min_coverage=0.5)
+    for file in w.paths.results.rglob("*"):
+        if file.is_file():
+            content = file.read_text(errors="replace")
+            assert KEY not in content and TOKENS.local_gym not in content, file
+
+
+def running() -> list[str]:
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return lines

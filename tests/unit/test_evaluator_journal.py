@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhx_gym_operator.api.wire import FailureClass
+from nhx_gym_operator.evaluator.journal import Journal, JournalError, JournalHeader
+from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey
+
+HEADER = JournalHeader(uid="u", dataset_digest="sha256:d", num_repeats=2)
+KEY = RolloutKey(3, 1)
+KILLED = Failure(FailureClass.KILLED, "the host went away")
+
+
+async def written(path: Path, *results: tuple[RolloutKey, dict[str, Any]]) -> None:
+    journal = Journal.open(path, HEADER)
+    for key, result in results:
+        await journal.add_result(key, "task", result)
+    await journal.close()
+
+
+async def test_what_was_recorded_is_there_when_the_journal_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.open(path, HEADER)
+    assert await journal.add_result(KEY, "task", {"reward": 1.0, "text": "é\u2028"})
+    assert await journal.add_failure(RolloutKey(0, 0), "task", KILLED)
+    await journal.close()
+    again = Journal.open(path, HEADER)
+    assert again.results == {KEY: {"reward": 1.0, "text": "é\u2028"}}
+    assert again.failures == {RolloutKey(0, 0): KILLED}
+    await again.close()
+
+
+async def test_a_result_delivered_twice_is_recorded_once(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
+    assert await journal.add_result(KEY, "task", {"reward": 1.0})
+    assert not await journal.add_result(KEY, "task", {"reward": 0.0})
+    assert not await journal.add_failure(KEY, "task", KILLED)
+    await journal.close()
+    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 2
+    assert journal.results[KEY] == {"reward": 1.0} and not journal.failures
+
+
+async def test_a_failure_is_replaced_by_a_later_result(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.open(path, HEADER)
+    await journal.add_failure(KEY, "task", KILLED)
+    await journal.add_result(KEY, "task", {"reward": 0.5})
+    await journal.close()
+    again = Journal.open(path, HEADER)
+    await again.close()
+    assert again.results.keys() == {KEY} and not again.failures
+
+
+async def test_a_line_that_a_kill_cut_short_is_dropped_wherever_it_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    await written(path, (KEY, {"reward": 1.0}), (RolloutKey(4, 0), {"reward": 0.0}))
+    whole = path.read_bytes()
+    last = whole.rstrip(b"\n").rfind(b"\n") + 1
+    for cut in range(last, len(whole)):
+        path.write_bytes(whole[:cut])
+        journal = Journal.open(path, HEADER)
+        assert journal.results.keys() == {KEY}
+        await journal.add_result(RolloutKey(4, 0), "task", {"reward": 0.0})
+        await journal.close()
+        assert path.read_bytes() == whole
+
+
+async def test_damage_that_no_kill_explains_is_an_error_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    await written(path, (KEY, {"reward": 1.0}), (RolloutKey(4, 0), {"reward": 0.0}))
+    path.write_bytes(path.read_bytes().replace(b"1.0", b"0.0", 1))
+    with pytest.raises(JournalError, match=r"journal\.jsonl:2 is damaged"):
+        Journal.open(path, HEADER)
+
+
+@pytest.mark.parametrize("field", ["uid", "dataset_digest", "num_repeats"])
+async def test_a_journal_of_another_evaluation_is_refused(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    await written(path)
+    other = JournalHeader(**{**vars(HEADER), field: 7 if field == "num_repeats" else "other"})
+    with pytest.raises(JournalError, match=field):
+        Journal.open(path, other)
+
+
+async def test_records_that_come_together_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs = []
+    monkeypatch.setattr("os.fsync", syncs.append)
+    journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
+    await asyncio.gather(*(journal.add_result(RolloutKey(n, 0), "task", {"reward": 1.0}) for n in range(200)))
+    await journal.close()
+    assert len(syncs) < 10
+    assert len(Journal.open(tmp_path / "journal.jsonl", HEADER).results) == 200
+
+
+@given(st.dictionaries(st.text(), st.none() | st.booleans() | st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)))
+def test_any_json_value_survives(tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any]) -> None:
+    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    asyncio.run(written(path, (KEY, value)))
+    for line in path.read_text().splitlines():
+        json.loads(line)
+    assert Journal.open(path, HEADER).results[KEY] == value

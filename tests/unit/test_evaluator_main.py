@@ -1,0 +1,69 @@
+"""The program itself, as its own process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from nhx_gym_operator.api.outcome import decode_outcome
+from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV
+from nhx_gym_operator.evaluator.plan import PlanError, load_plan, load_tokens
+from unit.evaluator_fakes import make_plan, paths_in, row, write_rows
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from nhx_gym_operator.evaluator import __main__ as program, run
+from unit.evaluator_fakes import paths_in
+ports = run.Ports("127.0.0.1", 0, 0)
+make = run.Evaluation
+program.Evaluation = lambda plan, paths, tokens: make(plan, paths, tokens, ports)
+program.Paths = lambda: paths_in(Path(sys.argv[1]))
+sys.exit(program.main(["run"]))
+"""
+
+
+def test_a_missing_plan_is_named() -> None:
+    with pytest.raises(PlanError, match="NHX_EVALUATOR_PLAN is not set"):
+        load_plan({})
+
+
+def test_an_invalid_plan_is_named_by_field(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "x").model_dump(mode="json")
+    plan["target"]["concurrency"] = "many"
+    with pytest.raises(PlanError, match=r"target\.concurrency"):
+        load_plan({EVALUATOR_PLAN_ENV: json.dumps(plan)})
+    with pytest.raises(PlanError, match="no model `policy`"):
+        load_plan({EVALUATOR_PLAN_ENV: json.dumps(make_plan(tmp_path / "x", models=[]).model_dump(mode="json"))})
+
+
+def test_a_missing_token_is_named(tmp_path: Path) -> None:
+    (tmp_path / "progress").write_text("p\n")
+    with pytest.raises(PlanError, match="host-0"):
+        load_tokens(tmp_path, make_plan(tmp_path / "x"))
+
+
+async def test_sigterm_ends_the_program_at_once_with_an_outcome(tmp_path: Path) -> None:
+    paths = paths_in(tmp_path)
+    paths.tokens.mkdir()
+    (paths.tokens / "progress").write_text("p")
+    (paths.tokens / "host-0").write_text("h")
+    plan = make_plan(write_rows(tmp_path / "rows.jsonl", [row(0)]))
+    environment = {**os.environ, EVALUATOR_PLAN_ENV: plan.model_dump_json(), "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, str(tmp_path), env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        while not paths.termination_log.exists() or not paths.journal.exists():
+            await asyncio.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, errors = await asyncio.wait_for(process.communicate(), 20)
+    outcome = decode_outcome(paths.termination_log.read_bytes())
+    assert process.returncode == 1, errors.decode()
+    assert (outcome.state, outcome.reason, outcome.progress.total) == ("Failed", "EvaluatorLost", 2)

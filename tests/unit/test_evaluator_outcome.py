@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass
+from nhx_gym_operator.evaluator.outcome import describe_failures, verdict
+from nhx_gym_operator.evaluator.rollouts import Failure, judge, rollouts_of
+from unit.evaluator_fakes import make_plan
+
+MODEL = Failure(FailureClass.MODEL, "HTTP 400: no")
+KILLED = Failure(FailureClass.KILLED, "gone")
+
+
+def plan(min_coverage: float) -> EvaluatorPlan:
+    from pathlib import Path
+
+    return make_plan(Path("/x"), min_coverage=min_coverage)
+
+
+@pytest.mark.parametrize(
+    ("done", "min_coverage", "state", "reason", "degraded"),
+    [
+        (10, 1.0, "Complete", "AllRolloutsRecorded", False),
+        (10, 0.0, "Complete", "AllRolloutsRecorded", False),
+        (7, 0.7, "Complete", "MinCoverageReached", True),
+        (7, 0.71, "Failed", "CoverageTooLow", False),
+        (9, 1.0, "Failed", "CoverageTooLow", False),
+        (0, 0.0, "Failed", "CoverageTooLow", False),
+    ],
+)
+def test_min_coverage_decides(done: int, min_coverage: float, state: str, reason: str, degraded: bool) -> None:
+    judged = verdict(plan(min_coverage), done=done, total=10, failures=[MODEL] * (10 - done))
+    assert (judged.state, judged.reason, bool(judged.degraded)) == (state, reason, degraded)
+
+
+def test_the_most_frequent_class_names_the_failure() -> None:
+    judged = verdict(plan(1.0), done=7, total=10, failures=[MODEL, KILLED, MODEL])
+    assert judged.failure_class is FailureClass.MODEL
+    assert describe_failures([MODEL, KILLED, MODEL]) == "2 model (“HTTP 400: no”), 1 killed (“gone”)"
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ({"reward": 0}, 0.0),
+        ({"reward": "0.5"}, 0.5),
+        ({"reward": True}, 1.0),
+        ({"reward": None}, FailureClass.ENVIRONMENT),
+        ({"reward": float("nan")}, FailureClass.ENVIRONMENT),
+        ({"reward": "-inf"}, FailureClass.ENVIRONMENT),
+        ({"reward": 10**400}, FailureClass.ENVIRONMENT),
+        ({}, FailureClass.ENVIRONMENT),
+        ({"reward": 0.0, "_ng_failure_class": "skipped"}, FailureClass.ENVIRONMENT),
+        ({"reward": 0.0, "_ng_no_persist": True}, FailureClass.KILLED),
+        ({"reward": 0.0, "response": {"output": [], "usage": {"input_tokens": 0}}}, FailureClass.ENVIRONMENT),
+        ({"reward": 0.0, "response": {"output": [], "usage": {"input_tokens": 9}}}, 0.0),
+    ],
+)
+def test_a_reward_is_what_the_sdk_takes_for_one(result: dict[str, object], expected: object) -> None:
+    judged = judge(result, "reward")
+    assert (judged.failure_class if isinstance(judged, Failure) else judged) == expected
+
+
+def test_repeats_are_numbered_and_a_row_keeps_its_own_agent() -> None:
+    rows = [{"_ng_task_index": 0}, {"_ng_task_index": 1, "agent_ref": {"name": "own"}}]
+    rollouts = rollouts_of(rows, {0: "a", 1: "b"}, num_repeats=2, agent="default")
+    assert [(r.key, r.task_id, r.agent) for r in rollouts] == [
+        ((0, 0), "a", "default"),
+        ((0, 1), "a", "default"),
+        ((1, 0), "b", "own"),
+        ((1, 1), "b", "own"),
+    ]
+    assert rollouts[3].row["_ng_rollout_index"] == 1

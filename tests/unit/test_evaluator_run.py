@@ -1,0 +1,317 @@
+"""Whole evaluations in this process, with a model server and gym hosts on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from nhx_gym_operator.api.outcome import decode_outcome
+from nhx_gym_operator.api.wire import HostState, Outcome
+from nhx_gym_operator.evaluator.run import Evaluation
+from unit.evaluator_fakes import FakeHost, chat, evaluator_url, prompt_of, row, target, world
+
+ROWS = [row(number) for number in range(5)]
+
+
+async def finish(evaluation: Evaluation, *hosts: FakeHost) -> Outcome:
+    """Run to the end with these hosts registered."""
+    work = asyncio.create_task(evaluation.run())
+    url = await evaluator_url(evaluation)
+    for host in hosts:
+        host.evaluator = url
+        await host.register(HostState.STARTING)
+        await host.register()
+    async with asyncio.timeout(30):
+        return await work
+
+
+def bundle(paths: Any, attempt: int = 1) -> Path:
+    return paths.attempt(attempt)
+
+
+def json_lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line, parse_constant=pytest.fail) for line in file.read_text().splitlines()]
+
+
+async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_80(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.model.wrong = frozenset({"3"})
+        outcome = await finish(w.evaluation(w.plan(ROWS, labels={"benchmark": "mcqa"})), *w.hosts)
+
+    assert (outcome.state, outcome.reason, outcome.coverage) == ("Complete", "AllRolloutsRecorded", 1.0)
+    by_name = {aggregate.name: aggregate for aggregate in outcome.aggregates}
+    reward = by_name["gym_reward.reward"]
+    assert outcome.aggregates[0] is reward
+    assert (reward.value, reward.count, reward.kind, reward.unit) == (pytest.approx(0.8), 10, "range", "reward")
+    accuracy = by_name["runner.gym.pass@1/accuracy"]
+    assert (accuracy.value, accuracy.kind, accuracy.unit) == (pytest.approx(80.0), "scalar", "gym")
+    assert "runner.gym.mean/reward" not in by_name
+    assert (outcome.progress.done, outcome.progress.failed, outcome.progress.total) == (10, 0, 10)
+    assert outcome.progress.mean_reward == pytest.approx(0.8)
+    assert outcome.usage["policy"].model_dump() == {
+        "calls": 10,
+        "failed_calls": 0,
+        "input_tokens": 1000,
+        "output_tokens": 200,
+        "total_tokens": 1200,
+        "unmetered_calls": 0,
+    }
+    assert (outcome.versions["nemo-gym"], outcome.host_kernel) == ("0.5.0", "gVisor")
+    assert decode_outcome(w.paths.termination_log.read_bytes()) == outcome
+    assert w.hosts[0].shut_down
+
+    directory = bundle(w.paths)
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["task_count"], summary["trial_count"], summary["error_count"]) == (5, 10, 0)
+    assert json.loads((directory / "metadata.json").read_text())["labels"] == {"benchmark": "mcqa"}
+    names = {path.name for path in directory.iterdir()}
+    assert {"run.json", "scores.jsonl", "trials.jsonl", "tasks.jsonl", "report.html", "gym_run"} <= names
+    rollouts = json_lines(directory / "gym_run" / "rollouts.jsonl")
+    assert [(r["_ng_task_index"], r["_ng_rollout_index"]) for r in rollouts] == [(t, n) for t in range(5) for n in (0, 1)]
+    assert all(r["agent_ref"] == {"name": "mcqa_simple_agent"} and "_nhx_model_calls" not in r for r in rollouts)
+    assert len(list((directory / "gym_run" / "model_calls").iterdir())) == 10
+
+
+async def test_rollouts_run_at_the_asked_concurrency_over_all_hosts(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=2) as w:
+        for host in w.hosts:
+            host.delay_s = 0.05
+        outcome = await finish(w.evaluation(w.plan(ROWS, hosts=2)), *w.hosts)
+
+    assert outcome.state == "Complete"
+    assert all(host.rollouts and host.most_in_flight <= 4 for host in w.hosts)
+    assert sorted(w.hosts[0].rollouts + w.hosts[1].rollouts) == [(t, n) for t in range(5) for n in (0, 1)]
+
+
+async def test_a_failed_rollout_costs_only_itself_and_is_no_zero(tmp_path: Path) -> None:
+    def verify(example: dict[str, Any], text: str) -> float:
+        if example["expected_answer"] == "2":
+            raise KeyError("no such table")
+        return 1.0
+
+    async with world(tmp_path) as w:
+        w.hosts[0].verify = verify
+        outcome = await finish(w.evaluation(w.plan(ROWS, min_coverage=0.8)), *w.hosts)
+
+    assert (outcome.state, outcome.reason, outcome.coverage) == ("Complete", "MinCoverageReached", 0.8)
+    assert outcome.failure_class == "environment"
+    assert "2 environment" in outcome.degraded[0] and "no such table" in outcome.degraded[0]
+    assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (1.0, 8)
+    failures = json_lines(bundle(w.paths) / "gym_run" / "rollouts_failures.jsonl")
+    assert [(f["_ng_task_index"], f["_ng_rollout_index"]) for f in failures] == [(2, 0), (2, 1)]
+    trials = json_lines(bundle(w.paths) / "trials.jsonl")
+    failed = [trial for trial in trials if trial["status"] == "failed"]
+    assert len(trials) == 10 and len(failed) == 2
+    assert all(trial["error"]["type"] == "environment" for trial in failed)
+
+
+async def test_too_little_coverage_fails_the_job_and_still_shows_what_was_scored(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].verify = lambda example, text: None if example["expected_answer"] == "1" else 1.0
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+
+    assert (outcome.state, outcome.reason) == ("Failed", "CoverageTooLow")
+    assert "spec.minCoverage" in outcome.message and "8 of 10" in outcome.message
+    assert (outcome.aggregates[0].value, outcome.coverage) == (1.0, 0.8)
+
+
+@pytest.mark.parametrize("unreal", [float("nan"), float("inf"), None, "half", [], "NaN"])
+async def test_a_reward_that_is_no_number_is_a_failed_trial_and_leaves_the_bundle_strict_json(
+    tmp_path: Path, unreal: Any
+) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].verify = lambda example, text: unreal if example["expected_answer"] == "0" else "0.5"
+        outcome = await finish(w.evaluation(w.plan(ROWS, min_coverage=0.5)), *w.hosts)
+
+    assert (outcome.coverage, outcome.failure_class) == (0.8, "environment")
+    assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (0.5, 8)
+    for file in bundle(w.paths).rglob("*.jsonl"):
+        json_lines(file)
+    for file in bundle(w.paths).rglob("*.json"):
+        json.loads(file.read_text(), parse_constant=pytest.fail)
+
+
+async def test_true_is_a_reward_of_one_as_the_sdk_reads_it(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].verify = lambda example, text: True
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+    assert (outcome.state, outcome.aggregates[0].value) == ("Complete", 1.0)
+
+
+async def test_repeated_rows_are_one_task_and_the_job_says_so(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        outcome = await finish(w.evaluation(w.plan([row(1)] * 5)), *w.hosts)
+    assert (outcome.progress.done, outcome.progress.total) == (2, 2)
+    assert any("5 rows, 1 distinct" in text and "numRepeats" in text for text in outcome.warnings)
+
+
+async def test_the_limit_takes_the_first_distinct_rows(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        outcome = await finish(w.evaluation(w.plan([row(0), row(0), row(1), row(2)], limit=2)), *w.hosts)
+    assert outcome.progress.total == 4
+    assert {key[0] for key in w.hosts[0].rollouts} == {0, 1}
+
+
+async def test_a_model_that_refuses_every_call_is_named_with_its_words_and_nothing_is_scored(tmp_path: Path) -> None:
+    async def refuse(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "parameter max_tokens not supported"}}, status=400)
+
+    async with world(tmp_path) as w:
+        w.model.answer = refuse
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "ModelUnavailable", "model")
+    assert "parameter max_tokens not supported" in outcome.message
+    assert outcome.usage["policy"].failed_calls == 10
+    assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (None, 0)
+
+
+async def test_a_refused_row_reaches_the_model_unchanged_and_fails_with_the_servers_words(tmp_path: Path) -> None:
+    async def refuse_some(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if prompt_of(body) in ("question 1", "question 3"):
+            return web.json_response({"object": "error", "message": "null is not of type 'string'"}, status=400)
+        return web.json_response(chat(prompt_of(body).split()[-1]))
+
+    async with world(tmp_path) as w:
+        w.model.answer = refuse_some
+        outcome = await finish(w.evaluation(w.plan(ROWS, min_coverage=0.6)), *w.hosts)
+
+    assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.6, "model")
+    assert "4 model" in outcome.degraded[0] and "null is not of type 'string'" in outcome.degraded[0]
+    assert outcome.aggregates[0].value == 1.0
+
+
+async def test_missing_aggregates_degrade_the_job_and_do_not_fail_it(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].aggregate_fails = True
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+    assert outcome.state == "Complete"
+    assert len(outcome.degraded) == 1 and outcome.degraded[0].startswith("runner.gym.* is missing")
+    assert not any(aggregate.name.startswith("runner.gym.") for aggregate in outcome.aggregates)
+
+
+async def test_a_broken_connection_costs_a_try_and_not_the_rollout(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].die_on = {(1, 0), (4, 1)}
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+    assert (outcome.state, outcome.progress.done) == ("Complete", 10)
+    assert len(w.hosts[0].rollouts) == 12
+
+
+async def test_a_host_that_comes_again_takes_over_what_its_predecessor_left(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=2) as w:
+        first, second = w.hosts
+        second.ordinal, second.boot_id = 0, "boot-2"
+        first.delay_s = 30
+        evaluation = w.evaluation(w.plan(ROWS))
+        work = asyncio.create_task(finish(evaluation, first))
+        async with asyncio.timeout(5):
+            while not first.rollouts:
+                await asyncio.sleep(0.01)
+        first.healthy = False
+        first.die_on = {(t, n) for t in range(5) for n in (0, 1)}
+        second.evaluator = await evaluator_url(evaluation)
+        await second.register(HostState.STARTING)
+        await second.register()
+        # What was in flight on the first host ends when its process does.
+        for transport in first.transports:
+            transport.abort()
+        outcome = await work
+    assert (outcome.state, outcome.progress.done) == ("Complete", 10)
+
+
+async def test_a_host_that_cannot_start_fails_the_job_with_the_end_of_its_output(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        evaluation = w.evaluation(w.plan(ROWS))
+        work = asyncio.create_task(evaluation.run())
+        host = w.hosts[0]
+        host.evaluator = await evaluator_url(evaluation)
+        await host.register(HostState.STARTING)
+        await host.register(HostState.FAILED, message="mcqa ended", output_tail=["noise", "ImportError: no module x"])
+        outcome = await asyncio.wait_for(work, 10)
+    assert (outcome.state, outcome.reason) == ("Failed", "HostStartupFailed")
+    assert "mcqa ended" in outcome.message and "ImportError: no module x" in outcome.message
+
+
+async def test_the_startup_timeout_counts_from_the_launchers_start(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        evaluation = w.evaluation(w.plan(ROWS, target=target(startup_timeout_s=1)))
+        work = asyncio.create_task(evaluation.run())
+        host = w.hosts[0]
+        host.evaluator = await evaluator_url(evaluation)
+        await asyncio.sleep(1.5)
+        assert not work.done()
+        await host.register(HostState.STARTING)
+        outcome = await asyncio.wait_for(work, 10)
+    assert (outcome.state, outcome.reason) == ("Failed", "StartupTimeout")
+    assert "startupTimeoutSeconds" in outcome.message
+
+
+async def test_the_collection_timeout_ends_the_job_and_scores_what_there_is(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].delay_s = 0.4
+        plan = w.plan(ROWS, target=target(collection_timeout_s=1.0, concurrency=1))
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "CollectionTimeout", "timeout")
+    assert "collectionTimeoutSeconds" in outcome.message
+    assert 0 < outcome.progress.done < 10
+    assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (1.0, outcome.progress.done)
+
+
+async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        host = w.hosts[0]
+        host.delay_s = 0.3
+        plan = w.plan(ROWS, target=target(collection_timeout_s=0.8))
+        first = await finish(w.evaluation(plan), host)
+        recorded = first.progress.done
+        assert 0 < recorded < 10
+        host.rollouts.clear()
+        host.delay_s = 0
+        again = plan.model_copy(update={"attempt": 2, "target": target()})
+        outcome = await finish(w.evaluation(again), host)
+    assert (outcome.state, outcome.progress.done, outcome.results_path) == ("Complete", 10, "attempt-2")
+    assert len(host.rollouts) == 10 - recorded
+    aggregates = json.loads((bundle(w.paths, 2) / "gym_run" / "rollouts_aggregate_metrics.json").read_text())
+    assert aggregates[0]["agent_metrics"]["rows"] == 10
+    assert len(list((bundle(w.paths, 2) / "gym_run" / "model_calls").iterdir())) == 10
+
+
+async def test_a_journal_of_another_dataset_is_refused_by_name(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+        outcome = await asyncio.wait_for(w.evaluation(w.plan(ROWS[:3])).run(), 10)
+    assert outcome.state == "Failed" and "dataset_digest" in outcome.message
+
+
+async def test_an_evaluation_that_is_told_to_end_says_so_and_how_far_it_came(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].delay_s = 30
+        evaluation = w.evaluation(w.plan(ROWS))
+        work = asyncio.create_task(evaluation.run())
+        w.hosts[0].evaluator = await evaluator_url(evaluation)
+        await w.hosts[0].register()
+        await asyncio.sleep(0.3)
+        assert decode_outcome(w.paths.termination_log.read_bytes()).state == "Running"
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(work, 5)
+    outcome = decode_outcome(w.paths.termination_log.read_bytes())
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "EvaluatorLost", "killed")
+    assert outcome.progress.total == 10
+    assert w.hosts[0].shut_down
+
+
+async def test_an_unreadable_dataset_fails_before_any_host_is_waited_for(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        plan = w.plan(ROWS)
+        Path(plan.dataset_file).write_text('{"responses_create_params": {"input": "x"}}\n{"a": NaN}\n')
+        outcome = await asyncio.wait_for(w.evaluation(plan).run(), 10)
+    assert (outcome.state, outcome.reason) == ("Failed", "DatasetInvalid")
+    assert "ConfigMap rows key rows.jsonl, line 2" in outcome.message and "NaN" in outcome.message
+

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from nhx_gym_operator.api.wire import ENVIRONMENT_DIGEST_HEADER, Progress
+from nhx_gym_operator.evaluator.failed_calls import FailedCalls
+from nhx_gym_operator.evaluator.gateway import ModelGateway
+from nhx_gym_operator.evaluator.hosts import HostRegistry
+from nhx_gym_operator.evaluator.model_keys import ModelKeys
+from nhx_gym_operator.evaluator.progress import ProgressState
+from nhx_gym_operator.evaluator.server import Services, StagedEnvironment, make_app, serving
+from unit.evaluator_fakes import TOKENS, paths_in, route
+
+REGISTRATION = {"ordinal": 0, "state": "starting", "boot_id": "b"}
+
+
+@contextlib.asynccontextmanager
+async def api(directory: Path) -> AsyncIterator[tuple[str, HostRegistry]]:
+    archive = directory / "environment.tar"
+    archive.write_bytes(b"tar")
+    async with aiohttp.ClientSession() as session:
+        progress = ProgressState(attempt=1, total=10)
+        gateway = ModelGateway([route()], ModelKeys(paths_in(directory).model_keys), session, FailedCalls())
+        hosts = HostRegistry(dict(TOKENS.hosts), 30, session, progress)
+        app = make_app(Services(TOKENS, gateway, progress, hosts, StagedEnvironment(archive, "sha256:d")))
+        async with serving(app, host="127.0.0.1", port=0, canary_port=0) as port:
+            yield f"http://127.0.0.1:{port}", hosts
+
+
+async def status(method: str, url: str, token: str | None, **more: Any) -> int:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(headers=headers) as session, session.request(method, url, **more) as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/healthz", {None, "progress-token", "host-token-0", "host-token-1", "local-token", "x"}),
+        ("GET", "/progress", {"progress-token"}),
+        ("GET", "/environment", {"host-token-0", "host-token-1", "local-token"}),
+        ("GET", "/models/policy/v1/models", {"host-token-0", "host-token-1", "local-token"}),
+    ],
+)
+async def test_each_path_opens_to_its_own_token_only(
+    tmp_path: Path, method: str, path: str, allowed: set[str | None]
+) -> None:
+    async with api(tmp_path) as (url, _):
+        for token in (None, "", "x", "progress-token", "host-token-0", "host-token-1", "local-token"):
+            expected = 200 if token in allowed or (not token and None in allowed) else 401
+            assert await status(method, url + path, token) == expected, token
+
+
+async def test_a_host_registers_only_itself(tmp_path: Path) -> None:
+    async with api(tmp_path) as (url, _):
+        assert await status("POST", f"{url}/hosts", "host-token-0", json=REGISTRATION) == 200
+        assert await status("POST", f"{url}/hosts", "host-token-1", json=REGISTRATION) == 403
+        assert await status("POST", f"{url}/hosts", "local-token", json=REGISTRATION) == 403
+        assert await status("POST", f"{url}/hosts", "host-token-0", json={"ordinal": 0}) == 422
+        big = REGISTRATION | {"message": "x" * 300_000}
+        assert await status("POST", f"{url}/hosts", "host-token-0", json=big) == 413
+
+
+async def test_progress_is_the_wires_and_the_environment_carries_its_digest(tmp_path: Path) -> None:
+    async with api(tmp_path) as (url, _), aiohttp.ClientSession() as session:
+        headers = {"Authorization": "Bearer progress-token"}
+        async with session.get(f"{url}/progress", headers=headers) as answer:
+            progress = Progress.model_validate_json(await answer.read())
+        headers = {"Authorization": "Bearer host-token-0"}
+        async with session.get(f"{url}/environment", headers=headers) as answer:
+            environment = (answer.headers[ENVIRONMENT_DIGEST_HEADER], await answer.read())
+    assert (progress.total, progress.hosts) == (10, 2)
+    assert progress.message == "waiting for gym host 0 to register"
+    assert environment == ("sha256:d", b"tar")
+
+
+async def test_a_refusal_is_logged_without_the_token_or_a_forged_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with api(tmp_path) as (url, _):
+        await status("GET", f"{url}/environment%0Aforged-line{'x' * 500}", "wrong-token")
+    assert "wrong-token" not in caplog.text
+    lines = [record.getMessage() for record in caplog.records if record.name.endswith("evaluator.server")]
+    assert len(lines) == 1 and "\n" not in lines[0] and len(lines[0]) < 250
+
+
+async def test_the_canary_accepts_and_answers_nothing(tmp_path: Path) -> None:
+    import asyncio
+
+    async with aiohttp.ClientSession() as session:
+        gateway = ModelGateway([route()], ModelKeys(paths_in(tmp_path).model_keys), session, FailedCalls())
+        app = make_app(Services(TOKENS, gateway, ProgressState(1)))
+        async with serving(app, host="127.0.0.1", port=0, canary_port=18_081):
+            reader, writer = await asyncio.open_connection("127.0.0.1", 18_081)
+            assert await reader.read() == b""
+            writer.close()
+
+
+async def test_what_a_host_says_about_itself_is_bounded(tmp_path: Path) -> None:
+    async with api(tmp_path) as (url, hosts):
+        boast = REGISTRATION | {"versions": {f"p{n}": "v" * 500 for n in range(400)}, "kernel": "k" * 9000}
+        assert await status("POST", f"{url}/hosts", "host-token-0", json=boast) == 200
+    assert len(hosts.versions) == 24 and max(map(len, hosts.versions.values())) == 64
+    assert len(hosts.kernel) == 200

@@ -1,0 +1,378 @@
+"""The model gateway against a model server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from nhx_gym_operator.evaluator.failed_calls import FailedCalls
+from nhx_gym_operator.evaluator.gateway import ModelGateway
+from nhx_gym_operator.evaluator.model_keys import ModelKeys
+from nhx_gym_operator.evaluator.progress import ProgressState
+from nhx_gym_operator.evaluator.server import Services, make_app
+from unit.evaluator_fakes import KEY, MODEL, TOKENS, Answer, FakeModel, chat, paths_in, route, serving
+
+GYM_REPEATS = {429, 500, 502, 503, 504, 520}
+"""`RETRY_ERROR_CODES` of nemo_gym 0.5.0: what must never be answered."""
+CALL = {"model": MODEL, "messages": [{"role": "user", "content": "question 1"}]}
+
+
+@dataclass
+class Gate:
+    """A gateway with one model behind it."""
+
+    model: FakeModel
+    gateway: ModelGateway
+    failed_calls: FailedCalls
+    url: str
+    client: aiohttp.ClientSession
+    key_file: Path
+
+    async def call(self, path: str = "chat/completions", body: Any = CALL, **more: Any) -> tuple[int, dict[str, Any]]:
+        async with self.client.post(f"{self.url}/models/policy/v1/{path}", json=body, **more) as answer:
+            return answer.status, await answer.json(content_type=None)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        return self.gateway.usage()["policy"].model_dump()
+
+
+@contextlib.asynccontextmanager
+async def gate(directory: Path, answer: Answer | None = None, **settings: Any) -> AsyncIterator[Gate]:
+    model = FakeModel(answer=answer)
+    paths = paths_in(directory)
+    async with contextlib.AsyncExitStack() as stack:
+        url = f"{await stack.enter_async_context(serving(model.app()))}/v1"
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        failed = FailedCalls()
+        gateway = ModelGateway([route(**{"url": url, **settings})], ModelKeys(paths.model_keys), session, failed)
+        app = make_app(Services(TOKENS, gateway, ProgressState(1)))
+        address = await stack.enter_async_context(serving(app))
+        headers = {"Authorization": f"Bearer {TOKENS.hosts[0]}"}
+        client = await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
+        yield Gate(model, gateway, failed, address, client, paths.model_keys / "policy" / "api-key")
+
+
+def refusing(status: int, message: str = "no", headers: dict[str, str] | None = None) -> Answer:
+    async def answer(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+    return answer
+
+
+def in_turn(*statuses: int, headers: dict[str, str] | None = None) -> Answer:
+    """Refuses with these statuses, then answers."""
+    left = list(statuses)
+
+    async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if left:
+            return await refusing(left.pop(0), headers=headers)(request, body)
+        return web.json_response(chat("1"))
+
+    return answer
+
+
+def streaming(*chunks: bytes, clean: bool = True) -> Answer:
+    async def answer(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+            await asyncio.sleep(0.01)
+        if not clean:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+    return answer
+
+
+async def test_a_call_goes_out_with_the_models_key_and_comes_back_unchanged(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        status, answer = await g.call()
+        sent = g.model.requests[0]
+    assert (status, answer) == (200, chat("1"))
+    assert sent.path == "/v1/chat/completions"
+    assert sent.headers["Authorization"] == f"Bearer {KEY}"
+    assert g.model.bodies == [CALL]
+    assert (g.usage["calls"], g.usage["input_tokens"], g.usage["output_tokens"]) == (1, 100, 20)
+
+
+async def test_responses_are_metered_in_their_own_words(tmp_path: Path) -> None:
+    async def answer(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"object": "response", "usage": {"input_tokens": 7, "output_tokens": 3}})
+
+    async with gate(tmp_path, answer) as g:
+        await g.call("responses", {"model": MODEL, "input": "x"})
+    assert (g.usage["input_tokens"], g.usage["output_tokens"], g.usage["total_tokens"]) == (7, 3, 10)
+
+
+async def test_an_answer_without_usage_is_counted_as_unmetered(tmp_path: Path) -> None:
+    async def answer(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(chat("1", usage=False))
+
+    async with gate(tmp_path, answer) as g:
+        await g.call()
+    assert (g.usage["calls"], g.usage["unmetered_calls"], g.usage["total_tokens"]) == (1, 1, 0)
+
+
+async def test_a_rotated_key_is_used_by_the_next_call_and_its_newline_is_not_sent(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.key_file.write_text(" first\r\n")
+        await g.call()
+        g.key_file.write_text("second\n")
+        await g.call()
+    assert [sent.headers["Authorization"] for sent in g.model.requests] == ["Bearer first", "Bearer second"]
+
+
+async def test_a_key_with_an_inner_newline_is_refused_without_being_shown(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.key_file.write_text("sk-one\nsk-two")
+        status, answer = await g.call()
+    assert status == 424
+    assert "apiKey.secretKeyRef" in answer["error"]["message"] and "sk-one" not in json.dumps(answer)
+    assert g.model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("POST", "/models/other/v1/chat/completions", 404),
+        ("POST", "/models/policy/v1/embeddings", 404),
+        ("POST", "/models/policy/v1/chat/completions/..%2f..%2fadmin", 404),
+        ("GET", "/models/policy/v1/chat/completions", 405),
+        ("DELETE", "/models/policy/v1/models", 405),
+        ("GET", "/models/policy/v1/models", 200),
+    ],
+)
+async def test_only_declared_models_methods_and_paths_exist(
+    tmp_path: Path, method: str, path: str, expected: int
+) -> None:
+    async with gate(tmp_path) as g, g.client.request(method, g.url + path, json=CALL) as answer:
+        assert answer.status == expected
+    assert g.model.requests == []
+
+
+async def test_a_model_that_the_job_does_not_declare_is_not_called_with_its_key(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        status, answer = await g.call(body={**CALL, "model": "org/dear-one"})
+    assert (status, answer["error"]["code"]) == (422, "model_not_declared")
+    assert g.model.requests == []
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
+async def test_what_may_pass_is_repeated(tmp_path: Path, status: int) -> None:
+    async with gate(tmp_path, in_turn(status), max_retries=1) as g:
+        answered, _ = await g.call()
+    assert (answered, len(g.model.requests)) == (200, 2)
+    assert (g.usage["calls"], g.usage["failed_calls"]) == (1, 0)
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 520])
+async def test_a_call_that_is_given_up_gets_an_answer_that_gym_does_not_repeat(tmp_path: Path, status: int) -> None:
+    async with gate(tmp_path, refusing(status, "overloaded"), max_retries=1) as g:
+        answered, answer = await g.call()
+        behind = g.failed_calls.behind(f"500 b'{json.dumps(answer)}'")
+    assert answered == 424 and answered not in GYM_REPEATS
+    assert "overloaded" in answer["error"]["message"] and "2 tries" in answer["error"]["message"]
+    assert len(g.model.requests) == 2
+    assert behind is not None and behind.failure_class == "transient"
+    assert g.usage["failed_calls"] == 1
+
+
+async def test_retry_after_is_honoured(tmp_path: Path) -> None:
+    async with gate(tmp_path, in_turn(429, headers={"Retry-After": "1"}), max_retries=1) as g:
+        started = time.monotonic()
+        status, _ = await g.call()
+    assert status == 200
+    assert time.monotonic() - started >= 1.0
+
+
+async def test_a_retry_that_would_come_too_late_is_not_waited_for(tmp_path: Path) -> None:
+    async with gate(tmp_path, refusing(429, headers={"Retry-After": "3600"}), max_retries=5) as g:
+        started = time.monotonic()
+        status, answer = await g.call()
+    assert (status, len(g.model.requests)) == (424, 1)
+    assert time.monotonic() - started < 2
+    assert "3600 s" in answer["error"]["message"]
+
+
+async def test_the_deadline_covers_a_call_and_all_its_retries(tmp_path: Path) -> None:
+    async def hang(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    async with gate(tmp_path, hang, timeout_seconds=0.5, max_retries=5) as g:
+        started = time.monotonic()
+        status, answer = await g.call()
+        behind = g.failed_calls.behind(answer["error"]["message"])
+    assert status == 424 and time.monotonic() - started < 2
+    assert "timeoutSeconds = 0.5" in answer["error"]["message"]
+    assert behind is not None and behind.failure_class == "timeout"
+
+
+async def test_a_refusal_keeps_its_status_and_the_servers_words_but_not_the_key(tmp_path: Path) -> None:
+    async with gate(tmp_path, refusing(401, f"wrong key {KEY}"), max_retries=3) as g:
+        status, answer = await g.call()
+    assert (status, len(g.model.requests)) == (401, 1)
+    assert "wrong key ***" in answer["error"]["message"] and KEY not in json.dumps(answer)
+
+
+async def test_a_400_about_a_parameter_cannot_be_taken_for_an_over_long_prompt(tmp_path: Path) -> None:
+    async with gate(tmp_path, refusing(400, "parameter max_tokens not supported")) as g:
+        status, answer = await g.call()
+    assert status == 422
+    assert "max_tokens not supported" in answer["error"]["message"]
+    assert g.gateway.context_length_refusals() == {}
+
+
+async def test_a_400_about_the_context_length_stays_one_and_is_counted(tmp_path: Path) -> None:
+    words = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"
+    async with gate(tmp_path, refusing(400, words)) as g:
+        status, answer = await g.call()
+    assert status == 400 and "context length" in answer["error"]["message"]
+    assert g.gateway.context_length_refusals() == {"policy": 1}
+
+
+async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
+    async def redirect(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        raise web.HTTPTemporaryRedirect("http://127.0.0.1:9/elsewhere")
+
+    async with gate(tmp_path, redirect, max_retries=2) as g:
+        status, answer = await g.call()
+    assert (status, len(g.model.requests)) == (424, 1)
+    assert "baseUrl" in answer["error"]["message"]
+
+
+async def test_a_server_that_is_not_there_is_tried_again_and_then_given_up(tmp_path: Path) -> None:
+    async with gate(tmp_path, url="http://127.0.0.1:9/v1", max_retries=1) as g:
+        status, answer = await g.call()
+    assert status == 424
+    assert "2 tries" in answer["error"]["message"] and "ClientConnectorError" in answer["error"]["message"]
+    assert g.gateway.dead_models().keys() == {"policy"}
+
+
+async def test_no_more_calls_run_at_once_than_the_model_allows(tmp_path: Path) -> None:
+    running = most = 0
+
+    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return web.json_response(chat("1"))
+
+    async with gate(tmp_path, slow, max_concurrent_calls=3) as g:
+        answers = await asyncio.gather(*(g.call() for _ in range(12)))
+    assert {status for status, _ in answers} == {200}
+    assert most == 3
+
+
+async def test_a_base_urls_query_is_kept(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        model = g.gateway._models["policy"]
+        model.route = model.route.model_copy(update={"base_url": f"{model.route.base_url}/?api-version=1"})
+        await g.call()
+    assert g.model.requests[0].path_qs == "/v1/chat/completions?api-version=1"
+
+
+DELTA = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+LAST = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+async def read_stream(g: Gate) -> tuple[bytes, bool]:
+    """Everything that came, and whether it came to a clean end."""
+    got = b""
+    try:
+        async with g.client.post(f"{g.url}/models/policy/v1/chat/completions", json=CALL | {"stream": True}) as answer:
+            async for chunk in answer.content.iter_any():
+                got += chunk
+    except aiohttp.ClientError:
+        return got, False
+    return got, True
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        (DELTA, DELTA, LAST, DONE),
+        tuple(bytes([byte]) for byte in DELTA + LAST + DONE),
+        ((DELTA + LAST).replace(b"\n", b"\r\n"),),
+        (DELTA, LAST.rstrip(b"\n")),
+    ],
+    ids=["whole events", "single bytes", "CRLF and no [DONE]", "no blank line after the last event"],
+)
+async def test_a_stream_passes_byte_for_byte_and_is_metered(tmp_path: Path, chunks: tuple[bytes, ...]) -> None:
+    async with gate(tmp_path, streaming(*chunks)) as g:
+        got, clean = await read_stream(g)
+    assert (got, clean) == (b"".join(chunks), True)
+    assert (g.usage["calls"], g.usage["total_tokens"], g.usage["failed_calls"]) == (1, 7, 0)
+
+
+async def test_a_responses_stream_is_metered_from_its_last_event(tmp_path: Path) -> None:
+    last = {"type": "response.completed", "response": {"usage": {"input_tokens": 4, "output_tokens": 1}}}
+    event = b"event: response.completed\ndata: " + json.dumps(last).encode() + b"\n\n"
+    async with gate(tmp_path, streaming(event)) as g:
+        assert (await read_stream(g))[1]
+    assert g.usage["total_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [streaming(DELTA, DELTA, DELTA), streaming(DELTA, DELTA[:9], clean=False)],
+    ids=["ends without finish reason", "breaks inside an event"],
+)
+async def test_an_incomplete_stream_is_not_ended_cleanly_nor_repeated(tmp_path: Path, answer: Answer) -> None:
+    async with gate(tmp_path, answer, max_retries=3) as g:
+        got, clean = await read_stream(g)
+    assert got.startswith(DELTA) and not clean
+    assert len(g.model.requests) == 1
+    assert (g.usage["calls"], g.usage["failed_calls"]) == (0, 1)
+
+
+async def test_a_stream_that_breaks_before_its_first_byte_is_repeated(tmp_path: Path) -> None:
+    left = [streaming(), streaming(DELTA, LAST)]
+
+    async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return await left.pop(0)(request, body)
+
+    async with gate(tmp_path, answer, max_retries=1) as g:
+        got, clean = await read_stream(g)
+    assert (got, clean, len(g.model.requests)) == (DELTA + LAST, True, 2)
+
+
+async def test_a_caller_that_leaves_ends_its_call(tmp_path: Path) -> None:
+    from nhx_gym_operator.evaluator.server import serving as serve
+
+    ended = asyncio.Event()
+
+    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    async with gate(tmp_path, slow) as g:
+        app = make_app(Services(TOKENS, g.gateway, ProgressState(1)))
+        async with serve(app, host="127.0.0.1", port=0, canary_port=0) as port:
+            with pytest.raises(TimeoutError):
+                timeout = aiohttp.ClientTimeout(total=0.3)
+                url = f"http://127.0.0.1:{port}/models/policy/v1/chat/completions"
+                async with g.client.post(url, json=CALL, timeout=timeout):
+                    ended.set()
+            slots = g.gateway._models["policy"].slots
+            async with asyncio.timeout(2):
+                while slots._value < 64:
+                    await asyncio.sleep(0.01)
+    assert not ended.is_set()

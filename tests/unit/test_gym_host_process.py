@@ -1,0 +1,120 @@
+"""Output, memory counters, processes: what is around Gym in the host's container."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from nhx_gym_operator.gym_host import facts
+from nhx_gym_operator.gym_host.evaluator_client import EvaluatorError
+from nhx_gym_operator.gym_host.launcher import failure_message
+from nhx_gym_operator.gym_host.output import LINE_LIMIT, Output, secrets_in
+
+SOURCE = str(Path(facts.__file__).parents[2])
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": SOURCE, "PYTHONUNBUFFERED": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_what_children_print_reaches_log_and_tail_with_secrets_masked() -> None:
+    done = run("""
+        import subprocess, sys
+        from nhx_gym_operator.gym_host.output import Output
+        output = Output(["very-secret-key", "two\\nline-secret"])
+        output.install()
+        print("mine very-secret-key")
+        subprocess.run(["sh", "-c", "echo child very-secret-key line-secret >&2; printf unfinished"])
+        output.close()
+        print(output.tail())
+    """)
+    assert done.stdout.splitlines()[:2] == ["mine ***", "child *** ***"]
+    assert "['mine ***', 'child *** ***', 'unfinished']" in done.stdout
+    assert "secret" not in done.stdout
+
+
+def test_a_secret_that_two_writes_split_is_masked() -> None:
+    done = run("""
+        import os, time
+        from nhx_gym_operator.gym_host.output import Output
+        output = Output(["very-secret-key"])
+        output.install()
+        os.write(1, b"a very-sec"); time.sleep(0.2); os.write(1, b"ret-key b\\n")
+        output.close()
+    """)
+    assert done.stdout == "a *** b\n"
+
+
+def test_the_tail_is_bounded_in_lines_and_width() -> None:
+    done = run("""
+        from nhx_gym_operator.gym_host.output import Output
+        output = Output([])
+        output.install()
+        for number in range(500):
+            print(number, "x" * 5000)
+        output.close()
+        print(len(output.tail()), max(map(len, output.tail())), output.tail()[-1].split()[0])
+    """)
+    assert done.stdout.splitlines()[-1] == f"80 {LINE_LIMIT} 499"
+
+
+def test_secrets_are_found_by_name_and_short_values_are_left_alone() -> None:
+    environment = {"API_KEY": "12345678", "HOME": "/home/somebody", "PASS": "short", "PLAIN": "a-named-secret"}
+    assert secrets_in(environment, ["PLAIN"]) == ["a-named-secret", "12345678"]
+    assert Output(["12345678"]).mask("key 12345678.") == "key ***."
+
+
+def test_processes_that_detached_themselves_are_ended_and_reaped() -> None:
+    done = run("""
+        import os, subprocess, sys, time
+        from nhx_gym_operator.gym_host import processes
+        processes.adopt_orphans()
+        sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+        fork = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {sleeper!r}], start_new_session=True)"
+        subprocess.run([sys.executable, "-c", fork], stdout=subprocess.DEVNULL)
+        subprocess.Popen(["sleep", "60"])
+        time.sleep(0.5)
+        before = processes.descendants()
+        started = time.monotonic()
+        killed = processes.end_descendants(grace_s=1.0)
+        print(len(before), killed, processes.descendants(), time.monotonic() - started < 5)
+        print([pid for pid in before if os.path.exists(f"/proc/{pid}")])
+    """)
+    assert done.stdout.splitlines() == ["2 1 [] True", "[]"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "content", ["low 0\nhigh 0\noom 3\noom_kill 2\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"]
+)
+def test_kills_for_lack_of_memory_are_read_from_both_kinds_of_cgroup(tmp_path: Path, content: str) -> None:
+    counters = tmp_path / "memory.events"
+    counters.write_text(content)
+    assert facts.out_of_memory_kills((tmp_path / "absent", counters)) == 2
+
+
+def test_no_counter_is_no_kill(tmp_path: Path) -> None:
+    assert facts.out_of_memory_kills((tmp_path / "absent",)) == 0
+
+
+def test_a_failure_says_that_memory_ran_out_and_what_to_raise() -> None:
+    message = failure_message(RuntimeError("Process `mcqa` finished unexpectedly!"), 2)
+    assert message.startswith("a process of this pod was killed for lack of memory 2 times; raise resources.gymHost")
+    assert "finished unexpectedly" in message
+
+
+def test_our_own_errors_are_shown_without_their_type() -> None:
+    assert failure_message(EvaluatorError("the evaluator refused"), 0) == "the evaluator refused"
+    assert failure_message(KeyError("x"), 0) == "Gym could not run: KeyError: 'x'"
+
+
+def test_the_host_names_its_kernel_and_versions() -> None:
+    assert os.uname().version in facts.kernel()
+    assert facts.versions()["python"] == sys.version.split()[0]

@@ -1,0 +1,367 @@
+"""The pods, value by value: what each one holds, and what it must not hold."""
+
+import json
+
+import pytest
+
+from nhx_gym_operator.api.job import JobSpec
+from nhx_gym_operator.api.wire import (
+    EVALUATOR_PLAN_ENV,
+    HOST_PLAN_ENV,
+    MODEL_KEYS_DIR,
+    EvaluatorPlan,
+    HostPlan,
+    Placement,
+)
+from nhx_gym_operator.workloads import pods, storage
+from nhx_gym_operator.workloads.workload import ConfigMapFiles
+from support.controller_values import SERVICE_IP, job, plan_of, settings, spec, workload
+
+ENVIRONMENT = ConfigMapFiles("files", (("app", "resources_servers/mine/app.py"), ("m", "nemo-environment.yaml")))
+SECRETS = {"HF_TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}}}
+
+
+def sandboxed(**changes):
+    return workload(job(**changes.pop("spec", {})), **changes)
+
+
+def colocated(**changes):
+    return sandboxed(placement=Placement.COLOCATED, cluster_ip=None, runtime_class_name=None, **changes)
+
+
+def staged():
+    return sandboxed(spec={"gym": {"environment": {"fileSet": {"name": "mine"}}}}, environment=ENVIRONMENT)
+
+
+ALL_PODS = {
+    "evaluator": lambda: pods.evaluator_pod(sandboxed()),
+    "evaluator with a staged environment": lambda: pods.evaluator_pod(staged()),
+    "host": lambda: pods.host_pod(sandboxed(), 0),
+    "host with a staged environment": lambda: pods.host_pod(staged(), 0),
+    "colocated": lambda: pods.colocated_pod(colocated()),
+}
+
+
+def containers(pod):
+    return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+
+
+def main_container(pod):
+    (container,) = pod["spec"]["containers"]
+    return container
+
+
+def mounts(container):
+    return {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+
+
+def volumes(pod):
+    return {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+
+
+@pytest.fixture(params=ALL_PODS.values(), ids=ALL_PODS.keys())
+def pod(request):
+    return request.param()
+
+
+def test_every_pod_meets_the_restricted_pod_security_standard(pod):
+    security = pod["spec"]["securityContext"]
+    assert security["runAsNonRoot"] is True and security["runAsUser"] == 1000
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod["spec"].keys()
+    for container in containers(pod):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+        }
+    allowed = {"emptyDir", "secret", "configMap", "persistentVolumeClaim"}
+    assert all(volume.keys() - {"name"} <= allowed for volume in pod["spec"]["volumes"])
+
+
+def test_no_pod_holds_a_credential_of_the_cluster(pod):
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["spec"]["enableServiceLinks"] is False
+    assert "serviceAccountName" not in pod["spec"]
+
+
+def test_every_pod_runs_once_and_outlives_gyms_shutdown(pod):
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 60
+
+
+def test_every_pod_belongs_to_its_job_and_does_not_hold_up_its_deletion(pod):
+    (owner,) = pod["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("AgentEvalJob", "mcqa", True)
+    assert owner["blockOwnerDeletion"] is False
+    assert pod["metadata"]["annotations"]["evals.nhx.io/job"] == "mcqa"
+
+
+def test_images_start_by_their_own_init(pod):
+    for container in containers(pod):
+        assert "command" not in container
+        assert container["args"][:2] == ["python", "-m"]
+
+
+def test_what_an_administrator_sets_reaches_every_pod():
+    options = settings(
+        pods={
+            "imagePullSecrets": [{"name": "pull"}],
+            "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"disk": "fast"},
+            "affinity": {"podAntiAffinity": {}},
+            "priorityClassName": "low",
+            "labels": {"team": "evals", "evals.nhx.io/role": "forged"},
+            "annotations": {"note": "x"},
+        },
+        imagePullPolicy="Always",
+    )
+    for build in (
+        lambda: pods.evaluator_pod(sandboxed(options=options)),
+        lambda: pods.host_pod(sandboxed(options=options), 0),
+        lambda: pods.colocated_pod(colocated(options=options)),
+    ):
+        built = build()
+        assert built["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+        assert built["spec"]["tolerations"] == [{"operator": "Exists"}]
+        assert built["spec"]["nodeSelector"] == {"disk": "fast"}
+        assert built["spec"]["affinity"] == {"podAntiAffinity": {}}
+        assert built["spec"]["priorityClassName"] == "low"
+        assert built["metadata"]["labels"]["team"] == "evals"
+        assert built["metadata"]["labels"]["evals.nhx.io/role"] != "forged"
+        assert built["metadata"]["annotations"]["note"] == "x"
+        assert all(container["imagePullPolicy"] == "Always" for container in containers(built))
+
+
+def test_known_injectors_are_told_to_leave_the_pods_alone(pod):
+    for where in ("labels", "annotations"):
+        assert pod["metadata"][where]["sidecar.istio.io/inject"] == "false"
+        assert pod["metadata"][where]["linkerd.io/inject"] == "disabled"
+
+
+def test_the_evaluator_pod():
+    built = pods.evaluator_pod(sandboxed())
+    container = main_container(built)
+    assert built["metadata"]["name"] == "mcqa-evaluator-1"
+    assert built["metadata"]["labels"]["evals.nhx.io/role"] == "evaluator"
+    assert container["name"] == "agent-evaluate"
+    assert container["image"] == "reg/nhx-tasks:1"
+    assert container["args"] == ["python", "-m", "nhx_gym_operator.evaluator", "run"]
+    assert container["ports"] == [{"containerPort": 8080, "protocol": "TCP"}]
+    assert container["terminationMessagePolicy"] == "File"
+    assert "initContainers" not in built["spec"]
+    assert "runtimeClassName" not in built["spec"]
+    assert set(mounts(container)) == {
+        "/tmp",
+        "/job/work",
+        "/job/results",
+        "/var/run/secrets/nhx/tokens",
+        f"{MODEL_KEYS_DIR}/policy",
+    }
+
+
+def test_the_evaluators_plan_says_what_the_job_says():
+    plan = EvaluatorPlan.model_validate(plan_of(pods.evaluator_pod(sandboxed()), "agent-evaluate", EVALUATOR_PLAN_ENV))
+    assert (plan.namespace, plan.job, plan.attempt, plan.hosts) == ("team", "mcqa", 1, 1)
+    assert plan.dataset_file == "/opt/nhx/datasets/resources_servers/mcqa/data/example.jsonl"
+    assert plan.dataset_label == "bundled resources_servers/mcqa/data/example.jsonl"
+    assert plan.target.agent_instance == "mcqa_simple_agent"
+    assert plan.target.num_repeats == 2
+    assert plan.models[0].model == "org/Name-3.2" and plan.models[0].has_api_key
+    assert plan.results_location == "persistentVolumeClaim/mcqa-results"
+    assert plan.environment is False
+
+
+def test_the_models_key_is_a_file_of_the_evaluator_and_of_nobody_else():
+    evaluator, host = pods.job_pods(sandboxed())
+    assert volumes(evaluator)["model-key-0"]["secret"] == {
+        "secretName": "model",
+        "defaultMode": 0o440,
+        "items": [{"key": "k", "path": "api-key"}],
+    }
+    assert "model" not in json.dumps(volumes(host)).replace("model-key", "")
+    assert "secretKeyRef" not in json.dumps(host)
+
+
+def test_a_model_without_a_key_needs_no_secret():
+    keyless = spec()
+    del keyless["models"][0]["apiKey"]
+    built = pods.evaluator_pod(sandboxed(spec={"models": keyless["models"]}))
+    assert "model-key-0" not in volumes(built)
+
+
+def test_the_host_pod():
+    built = pods.host_pod(sandboxed(), 0)
+    gate = built["spec"]["initContainers"][0]
+    host = main_container(built)
+    assert built["metadata"]["name"] == "mcqa-host-0-1"
+    assert built["spec"]["runtimeClassName"] == "gvisor"
+    assert (gate["name"], gate["args"][-1]) == ("sandbox-gate", "gate")
+    assert (host["name"], host["args"]) == ("gym-host", ["python", "-m", "nhx_gym_operator.gym_host", "serve"])
+    assert host["image"] == gate["image"] == "reg/nhx-gym-host:1"
+    assert host["resources"]["limits"]["memory"] == "3Gi"
+    assert set(mounts(host)) == {"/tmp", "/job/work", "/job/environment", "/var/run/secrets/nhx/tokens"}
+    assert gate["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_a_host_has_no_resolver_to_wait_for():
+    built = pods.host_pod(sandboxed(), 0)
+    assert built["spec"]["dnsPolicy"] == "None"
+    assert built["spec"]["dnsConfig"] == {"nameservers": ["127.0.0.1"]}
+
+
+def test_a_host_without_a_runtime_class_runs_under_the_default_runtime():
+    assert "runtimeClassName" not in pods.host_pod(sandboxed(runtime_class_name=None), 0)["spec"]
+
+
+def test_the_hosts_plan_names_addresses_and_what_the_gate_must_find_shut():
+    plan = HostPlan.model_validate(plan_of(pods.host_pod(sandboxed(), 0), "sandbox-gate", HOST_PLAN_ENV))
+    assert plan.evaluator_url == f"http://{SERVICE_IP}:8080"
+    assert plan.models == {"policy": "org/Name-3.2"}
+    assert [(target.name, target.host, target.port) for target in plan.gate_refused] == [
+        ("evaluator-canary", SERVICE_IP, 8081),
+        ("kubernetes-api", "10.96.0.1", 443),
+    ]
+
+
+def test_the_hosts_plan_holds_no_model_address_and_no_token():
+    built = json.dumps(pods.host_pod(sandboxed(), 0))
+    assert "http://model:8000" not in built
+    assert "Bearer" not in built
+
+
+def test_an_ipv6_address_stands_in_brackets():
+    assert sandboxed(cluster_ip="fd00::1").evaluator_url == "http://[fd00::1]:8080"
+
+
+def test_a_host_cannot_be_built_before_the_service_has_an_address():
+    with pytest.raises(ValueError, match="team/mcqa has no address"):
+        pods.host_pod(sandboxed(cluster_ip=None), 0)
+
+
+def test_env_secrets_are_variables_where_gym_runs_and_nowhere_else():
+    owner = {"gym": {"envSecrets": SECRETS}}
+    expected = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}
+    evaluator, host = pods.job_pods(sandboxed(spec=owner))
+    assert expected in main_container(host)["env"]
+    assert expected not in host["spec"]["initContainers"][0]["env"]
+    assert expected not in main_container(evaluator)["env"]
+    assert expected in main_container(pods.colocated_pod(colocated(spec=owner)))["env"]
+
+
+def test_our_own_variables_stand_last_and_win():
+    host = main_container(pods.host_pod(sandboxed(spec={"gym": {"envSecrets": SECRETS}}), 0))
+    assert [pair["name"] for pair in host["env"]] == ["HF_TOKEN", HOST_PLAN_ENV, "NHX_POD_IP", "NHX_NODE_NAME"]
+
+
+@pytest.mark.parametrize("text", ["$(HOME)", "$$", "cost: $5", "$(NHX_POD_IP)$$x"])
+def test_a_dollar_in_a_plan_survives_the_kubelet(text):
+    owner = {"gym": {"hydraParams": {"a": text}}}
+    built = main_container(pods.host_pod(sandboxed(spec=owner), 0))
+    raw = next(pair["value"] for pair in built["env"] if pair["name"] == HOST_PLAN_ENV)
+    assert "$(" not in raw.replace("$$", "")
+    assert json.loads(raw.replace("$$", "$"))["target"]["hydra_params"] == {"a": text}
+
+
+def test_the_environments_source_is_mounted_into_staging_only():
+    built = pods.evaluator_pod(staged())
+    (stage,) = built["spec"]["initContainers"]
+    assert stage["args"] == ["python", "-m", "nhx_gym_operator.evaluator", "stage"]
+    assert mounts(stage)["/job/source"]["readOnly"] is True
+    assert "readOnly" not in mounts(stage)["/job/environment"]
+    assert "/var/run/secrets/nhx/tokens" not in mounts(stage)
+    assert not any(path.startswith(MODEL_KEYS_DIR) for path in mounts(stage))
+    evaluate = main_container(built)
+    assert "/job/source" not in mounts(evaluate)
+    assert mounts(evaluate)["/job/environment"]["readOnly"] is True
+    assert volumes(built)["source"]["configMap"] == {
+        "name": "files",
+        "items": [
+            {"key": "app", "path": "resources_servers/mine/app.py"},
+            {"key": "m", "path": "nemo-environment.yaml"},
+        ],
+    }
+
+
+def test_both_plans_say_that_there_is_an_environment():
+    evaluator, host = pods.job_pods(staged())
+    assert plan_of(evaluator, "agent-evaluate", EVALUATOR_PLAN_ENV)["environment"] is True
+    assert plan_of(host, "gym-host", HOST_PLAN_ENV)["environment"] is True
+
+
+def test_a_host_that_is_replaced_needs_no_look_at_the_inputs():
+    replaced = sandboxed(spec={"gym": {"environment": {"fileSet": {"name": "mine"}}}}, environment=None)
+    assert plan_of(pods.host_pod(replaced, 0), "gym-host", HOST_PLAN_ENV)["environment"] is True
+
+
+def test_rows_of_a_config_map_are_one_file():
+    owner = {"tasks": {"dataset": {"configMap": {"name": "rows", "key": "r.jsonl"}}}}
+    built = pods.evaluator_pod(sandboxed(spec=owner, dataset=ConfigMapFiles("rows", (("r.jsonl", "dataset.jsonl"),))))
+    assert volumes(built)["dataset"]["configMap"]["items"] == [{"key": "r.jsonl", "path": "dataset.jsonl"}]
+    assert mounts(main_container(built))["/job/dataset"]["readOnly"] is True
+    plan = plan_of(built, "agent-evaluate", EVALUATOR_PLAN_ENV)
+    assert plan["dataset_file"] == "/job/dataset/dataset.jsonl"
+    assert plan["dataset_label"] == "ConfigMap rows key r.jsonl"
+
+
+def test_the_colocated_pod():
+    built = pods.colocated_pod(colocated())
+    assert built["metadata"]["name"] == "mcqa-gym-tasks-1"
+    assert main_container(built)["image"] == "reg/nhx-gym-tasks:1"
+    plan = plan_of(built, "agent-evaluate", EVALUATOR_PLAN_ENV)
+    assert (plan["placement"], plan["hosts"]) == ("Colocated", 0)
+
+
+@pytest.mark.parametrize(
+    ("results", "volume", "location"),
+    [
+        ({"emptyDir": {}}, {"emptyDir": {}}, "emptyDir"),
+        (
+            {"persistentVolumeClaim": {"size": "1Gi"}},
+            {"persistentVolumeClaim": {"claimName": "mcqa-results"}},
+            "persistentVolumeClaim/mcqa-results",
+        ),
+        (
+            {"persistentVolumeClaim": {"claimName": "mine"}},
+            {"persistentVolumeClaim": {"claimName": "mine"}},
+            "persistentVolumeClaim/mine",
+        ),
+    ],
+)
+def test_results_lie_where_the_job_says(results, volume, location):
+    built = pods.evaluator_pod(sandboxed(spec={"results": results}))
+    assert volumes(built)["results"] == {"name": "results", **volume}
+    assert plan_of(built, "agent-evaluate", EVALUATOR_PLAN_ENV)["results_location"] == location
+
+
+def test_a_claim_is_made_only_when_the_job_asks_for_a_new_one():
+    claim = storage.results_claim(
+        sandboxed(spec={"results": {"persistentVolumeClaim": {"size": "2Gi", "storageClassName": "fast"}}})
+    )
+    assert claim["metadata"]["name"] == "mcqa-results"
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "2Gi"}},
+        "storageClassName": "fast",
+    }
+    for other in ({"emptyDir": {}}, {"persistentVolumeClaim": {"claimName": "mine"}}):
+        assert storage.results_claim(sandboxed(spec={"results": other})) is None
+
+
+def test_resources_are_set_per_role():
+    limits = {"limits": {"nvidia.com/gpu": 1}}
+    options = settings(resources={"gymHost": limits})
+    assert main_container(pods.host_pod(sandboxed(options=options), 0))["resources"] == limits
+    assert main_container(pods.evaluator_pod(sandboxed(options=options)))["resources"] != limits
+
+
+def test_the_next_attempts_pods_have_names_of_their_own():
+    assert [pod["metadata"]["name"] for pod in pods.job_pods(sandboxed(attempt=2))] == [
+        "mcqa-evaluator-2",
+        "mcqa-host-0-2",
+    ]
+
+
+def test_the_spec_that_builders_take_is_the_api_s_own():
+    assert isinstance(sandboxed().spec, JobSpec)
