@@ -27,7 +27,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 test: lint test-unit test-cluster test-e2e ## all tests
 
 .PHONY: test-unit
-test-unit: $(VENV)/installed ## pure tests: seconds
+test-unit: $(VENV)/installed helm ## pure tests: seconds
 	$(PYTEST) tests/unit tests/contract
 
 .PHONY: test-cluster
@@ -42,7 +42,7 @@ test-e2e: $(VENV)/installed cluster images ## real pods, real NeMo Gym, gVisor
 lint: $(VENV)/installed ## style, import layers, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	PYTHONPATH=operator $(BIN)/lint-imports
 
 .PHONY: cluster
 cluster: ## start the local cluster (builds what is missing)
@@ -55,6 +55,10 @@ cluster-down: ## stop exactly what `make cluster` started
 .PHONY: cluster-status
 cluster-status: ## what runs, and where its logs are
 	$(DEVCLUSTER) status
+
+.PHONY: helm
+helm: ## build Helm, which the chart's tests render with
+	$(DEVCLUSTER) build helm
 
 .PHONY: images
 images: cluster ## build the images and load those that changed

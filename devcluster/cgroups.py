@@ -9,20 +9,24 @@ from .settings import CGROUP
 CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
 
 
-def hierarchies(mounts: str) -> list[tuple[Path, str]]:
-    """Where they are mounted, and the file system's type."""
+def mounted(mounts: str) -> list[tuple[Path, str]]:
+    """Where hierarchies are mounted, and the file system's type."""
     rows = [line.split() for line in mounts.splitlines()]
-    v1 = [(Path(row[1]), row[2]) for row in rows if row[2] == "cgroup"]
-    v2 = [(Path(row[1]), row[2]) for row in rows if row[2] == "cgroup2"]
-    return v1 or v2  # beside v1, an empty v2 hierarchy may be mounted that nobody uses
+    return [(Path(row[1]), row[2]) for row in rows if row[2] in ("cgroup", "cgroup2")]
+
+
+def in_use(mounts: str) -> list[tuple[Path, str]]:
+    """Without the empty v2 hierarchy that may be mounted beside v1."""
+    found = mounted(mounts)
+    return [row for row in found if row[1] == "cgroup"] or found
 
 
 def _folders() -> list[Path]:
-    return [mount / CGROUP for mount, _ in hierarchies(Path("/proc/mounts").read_text())]
+    return [mount / CGROUP for mount, _ in mounted(Path("/proc/mounts").read_text())]
 
 
 def ensure() -> None:
-    found = hierarchies(Path("/proc/mounts").read_text())
+    found = in_use(Path("/proc/mounts").read_text())
     if not found:
         raise report.DevclusterError("no cgroup file system is mounted below /sys/fs/cgroup: the kubelet needs one")
     for mount, kind in found:

@@ -1,9 +1,9 @@
-"""The command line: python3 -m devcluster up|down|status|kubeconfig|env|images|demo."""
+"""The command line: python3 -m devcluster up|down|build|status|kubeconfig|env|images|demo."""
 
 import argparse
 import sys
 
-from . import cluster, demo, paths, report, status
+from . import cluster, demo, modules, paths, report, status
 
 
 def parser() -> argparse.ArgumentParser:
@@ -14,6 +14,8 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("up", help="build what is missing, start or repair the cluster, wait until it is ready")
     down = commands.add_parser("down", help="stop it; imported images stay, API objects and volumes go")
     down.add_argument("--purge", action="store_true", help="remove images, certificates and logs as well")
+    build = commands.add_parser("build", help="build the named programs only, without starting anything")
+    build.add_argument("module", nargs="+", choices=[module.name for module in modules.MODULES])
     commands.add_parser("status", help="what runs, and where its logs are; exit code 1 unless the node is ready")
     commands.add_parser("kubeconfig", help="print the path of the kubeconfig")
     commands.add_parser("env", help='print shell exports: eval "$(python3 -m devcluster env)"')
@@ -46,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
             cluster.up()
         case "down":
             cluster.down(arguments.purge)
+        case "build":
+            modules.build_missing(arguments.module)
         case "status":
             return 0 if status.show() else 1
         case "kubeconfig":

@@ -113,13 +113,14 @@ def start_all() -> bool:
 
 
 def _start_containerd() -> bool:
-    fresh = not processes.is_alive("kubelet")
+    # Until a kubelet was started, what containerd knows is of a cluster that is gone. The kubelet would clean up in
+    # the end, but it takes its time, and it stumbles over namespaces and mounts that no longer exist.
+    stale = not processes.recorded("kubelet")
     started = processes.ensure(containerd.daemon())
-    # Without a kubelet these containers are of a cluster that is gone. The kubelet would clean up in the end, but
-    # it takes its time, and it stumbles over namespaces and mounts that no longer exist.
-    if started and fresh and containerd.remove_containers():
+    if stale and containerd.remove_containers():
         processes.stop("containerd")
-        processes.ensure(containerd.daemon())
+        with report.step("starting containerd again, without the last cluster's pods"):
+            processes.start(containerd.daemon())
     containerd.import_pause_image()
     return started
 
@@ -129,6 +130,7 @@ def down(purge: bool) -> None:
         if not paths.state_dir().exists() and not processes.marked():
             report.say("there is no cluster to stop")
             return
+        leftovers.refuse_rivals()  # the firewall's chains might be theirs
         with report.step("stopping the cluster"):
             leftovers.clear()
             network.remove()

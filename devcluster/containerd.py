@@ -131,8 +131,7 @@ def remove_containers() -> bool:
     for sandbox in sandboxes:
         ctr("sandboxes", "rm", "--force", sandbox)
     # Images are made of committed snapshots; every other one belongs to a container or to an image mounted as a volume.
-    # A snapshot comes after what it is based on, so that they go from the last to the first.
-    for row in reversed(rows):
+    for row in rows:
         if row[-1] != "Committed":
             ctr("snapshots", "rm", row[0])
     return bool(containers or sandboxes)

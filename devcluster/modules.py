@@ -106,8 +106,9 @@ def binary(name: str) -> Path:
     return OWNER[name].output() / name
 
 
-def build_missing() -> None:
-    missing = [module for module in MODULES if not module.is_built()]
+def build_missing(names: list[str] | None = None) -> None:
+    """All modules, or those named."""
+    missing = [module for module in MODULES if not module.is_built() and (names is None or module.name in names)]
     if missing and not shutil.which("go"):
         raise report.DevclusterError(
             "cannot build the cluster's programs: no `go` on PATH. Install Go 1.26 or newer (1.21 is enough if it may "
@@ -121,7 +122,8 @@ def build(module: Module) -> None:
     names = module.binaries
     title = f"{module.name}: building {', '.join(names)}, about {module.estimate} on 2 cores"
     unfinished = module.output().with_name(module.output().name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    for abandoned in unfinished.parent.glob(f"{module.name}-*.unfinished"):
+        shutil.rmtree(abandoned)
     unfinished.mkdir(parents=True)
     log = paths.cache_dir() / "log" / f"build-{module.name}.log"
     with report.step(title):

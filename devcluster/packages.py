@@ -1,8 +1,10 @@
 """What Debian has to provide. Only what is missing gets installed, and no daemon gets started by it."""
 
 import contextlib
+import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from . import paths, report
@@ -29,7 +31,11 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def missing() -> list[str]:
-    return [package for what, package in NEEDED.items() if not _is_there(what)]
+    absent = [package for what, package in NEEDED.items() if not _is_there(what)]
+    # Only Debian's own Python takes its pip from a package of Debian's.
+    if importlib.util.find_spec("pip") is None and sys.prefix == "/usr":
+        absent.append("python3-pip")
+    return absent
 
 
 def _is_there(what: str) -> bool:

@@ -1,5 +1,7 @@
 """Build images from images/Containerfile, stage by stage: what did not change is not looked at again."""
 
+import contextlib
+import fcntl
 from pathlib import Path
 
 from .. import packages, paths, report
@@ -45,23 +47,39 @@ def storage() -> Buildah:
 
 
 def build(names: list[str]) -> None:
-    builder = Builder()
-    for name in names:
-        image = builder.build_stage(name)
-        builder.buildah.run("tag", image, reference(name))
-        report.say(f"image {name} is up to date")
+    with _alone():
+        builder = Builder()
+        for name in names:
+            image = builder.build_stage(name)
+            builder.buildah.run("tag", image, reference(name))
+            report.say(f"image {name} is up to date")
+        builder.remove_replaced()
 
 
 def update_server_list() -> None:
     """The list comes from the stage below the images, since the images refuse to be built with an outdated copy."""
-    builder = Builder()
-    container = builder.buildah.run("from", "--pull=never", builder.build_stage("gym-environment"))
+    with _alone():
+        builder = Builder()
+        container = builder.buildah.run("from", "--pull=never", builder.build_stage("gym-environment"))
     try:
         built = Path(builder.buildah.run("mount", container)) / "opt/bundle/bundled-servers.json"
         SERVER_LIST.write_text(built.read_text())
     finally:
         builder.buildah.run("rm", container)
     report.say(f"wrote {SERVER_LIST.relative_to(SOURCE)}")
+
+
+@contextlib.contextmanager
+def _alone():
+    """A second build waits for the first: it would only make the same stages once more."""
+    paths.cache_dir().mkdir(parents=True, exist_ok=True)
+    with (paths.cache_dir() / "images.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report.say("images: waiting for another build to end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Builder:
@@ -74,6 +92,7 @@ class Builder:
         self._base = self.buildah.image_id(BASE_IMAGE) or ""
         self._stages = containerfile.parse(CONTAINERFILE.read_text())
         self._present = self.buildah.references()
+        self._replaced: list[str] = []
 
     def build_stage(self, name: str) -> str:
         """The stage's image, whose tag is the stage's fingerprint."""
@@ -82,8 +101,16 @@ class Builder:
             below = {needed: self.build_stage(needed) for needed in containerfile.below(self._stages, name)}
             with report.step(f"image stage {name}: building, about {ESTIMATES.get(name, 5)} s"):
                 self._build(name, below, image)
-            self._remove_older(image)
+            self._note_replaced(image)
         return image
+
+    def remove_replaced(self) -> None:
+        """Earlier builds of the stages built here. One that a container still uses stays until the next build."""
+        if self._replaced:
+            with contextlib.suppress(report.DevclusterError):
+                self.buildah.run("rmi", *self._replaced)
+            with contextlib.suppress(report.DevclusterError):
+                self.buildah.run("rmi", "--prune")
 
     def _build(self, name: str, below: dict[str, str], image: str) -> None:
         own = self._work / f"Containerfile.{name}"
@@ -95,9 +122,7 @@ class Builder:
         what = ["--file", str(own), "--tag", image, str(SOURCE)]
         self.buildah.run_long(self._work / f"build-{name}.log", BUILD_DEADLINE_SECONDS, "build", *how, *mounts, *what)
 
-    def _remove_older(self, image: str) -> None:
-        name, _, _ = image.rpartition(":")
-        older = [other for other in self._present if other.rpartition(":")[0] == name]
-        self._present = [other for other in self._present if other not in older] + [image]
-        if older:
-            self.buildah.run("rmi", *older)
+    def _note_replaced(self, image: str) -> None:
+        stage = image.rpartition(":")[0]
+        self._replaced += [other for other in self._present if other.rpartition(":")[0] == stage]
+        self._present.append(image)

@@ -43,6 +43,7 @@ def chat(text: str, usage: bool = True) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "id": "c",
         "object": "chat.completion",
+        "created": 0,
         "model": MODEL,
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
     }
@@ -312,7 +313,7 @@ async def world(directory: Path, *, hosts: int = 1, model: FakeModel | None = No
 
 async def evaluator_url(evaluation: Evaluation) -> str:
     """Where the evaluation's API listens, once it does."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while evaluation.port is None:
             await asyncio.sleep(0.01)
     return f"http://127.0.0.1:{evaluation.port}"

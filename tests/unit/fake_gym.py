@@ -40,7 +40,9 @@ def env_start() -> None:
         print("ImportError: no module named x", flush=True)
         raise SystemExit(1)
     url, debug = override("policy_base_url"), override("global_aiohttp_client_request_debug")
-    state().write_text(json.dumps({"url": url, "debug": debug == "true", "captures": override("model_call_capture_dir")}))
+    state().write_text(
+        json.dumps({"url": url, "debug": debug == "true", "captures": override("model_call_capture_dir")})
+    )
     print("1 / 2 servers ready. Waiting for servers to spin up: ['mcqa']", flush=True)
     if BEHAVIOUR.get("start") != "hang":
         print("All 2 / 2 servers ready!", flush=True)
@@ -86,7 +88,9 @@ def eval_run() -> None:
                 fail(row, repr(error.read()), settings["debug"])
             if row["expected_answer"] in BEHAVIOUR.get("fail", []):
                 fail(row, "b\"KeyError('no such table')\"", settings["debug"])
-            reward = None if row["expected_answer"] in BEHAVIOUR.get("nan", []) else float(text == row["expected_answer"])
+            reward = (
+                None if row["expected_answer"] in BEHAVIOUR.get("nan", []) else float(text == row["expected_answer"])
+            )
             usage = {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
             result = {**row, "reward": reward, "response": {"output": [text], "usage": usage}}
             captures = Path(settings["captures"])

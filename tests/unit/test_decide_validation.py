@@ -47,3 +47,19 @@ def test_a_spec_that_cannot_be_read_is_refused_with_the_place():
     decision = decide(new(invalid="spec.models: Field required"), NOW)
     assert condition_of(decision, "Failed")["reason"] == "InvalidSpec"
     assert "spec.models" in condition_of(decision, "Failed")["message"]
+
+
+@pytest.mark.parametrize(
+    ("param", "field"),
+    [("policy_base_url", "baseUrl"), ("policy_api_key", "apiKey"), ("policy_model_name", "model")],
+)
+def test_a_model_route_in_hydra_params_is_refused_with_the_field_it_belongs_in(param, field):
+    refused = condition_of(decided("mcqa", hydraParams={param: "sk-very-secret"}), "Failed")
+    assert refused["reason"] == "InvalidSpec"
+    assert param in refused["message"] and f"spec.models[name=policy].{field}" in refused["message"]
+    assert "sk-very-secret" not in refused["message"]
+
+
+def test_hydra_params_that_no_pod_could_carry_are_refused_with_their_size():
+    refused = condition_of(decided("mcqa", hydraParams={"a": "x" * 70_000}), "Failed")
+    assert refused["reason"] == "InvalidSpec" and "65536" in refused["message"]

@@ -44,8 +44,9 @@ def test_mounts_come_off_last_first_and_only_below_the_folder() -> None:
     assert mounts.below([Path("/state/kubelet")], info) == ["/state/kubelet/pods/a b", "/state/kubelet"]
 
 
-def test_the_empty_v2_hierarchy_beside_v1_is_not_used() -> None:
+def test_the_v2_hierarchy_beside_v1_is_not_used_but_cleaned() -> None:
     v1 = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"
     v2 = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
-    assert cgroups.hierarchies(v1 + v2) == [(Path("/sys/fs/cgroup/memory"), "cgroup")]
-    assert cgroups.hierarchies(v2) == [(Path("/sys/fs/cgroup/unified"), "cgroup2")]
+    assert cgroups.in_use(v1 + v2) == [(Path("/sys/fs/cgroup/memory"), "cgroup")]
+    assert len(cgroups.mounted(v1 + v2)) == 2
+    assert cgroups.in_use(v2) == [(Path("/sys/fs/cgroup/unified"), "cgroup2")]

@@ -23,7 +23,7 @@ def gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The stand-in, as the only `gym` on PATH."""
     program = tmp_path / "bin" / "gym"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name('fake_gym.py')} \"$@\"\n")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_gym.py")} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return program
@@ -35,7 +35,7 @@ def behave(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> None:
 
 async def finish(w: World, **more: Any) -> Outcome:
     settings: dict[str, Any] = {"placement": Placement.COLOCATED, "target": target(concurrency=1)} | more
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         return await w.evaluation(w.plan(ROWS, **settings)).run()
 
 
@@ -96,9 +96,9 @@ async def test_an_unreal_reward_is_left_out_of_gyms_aggregates(tmp_path: Path, m
 async def test_a_later_attempt_sends_only_missing_rows_and_aggregates_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    behave(monkeypatch, delay=0.3)
+    behave(monkeypatch, delay=1.2)
     async with world(tmp_path, hosts=0) as w:
-        first = await finish(w, target=target(concurrency=1, collection_timeout_s=3))
+        first = await finish(w, target=target(concurrency=1, collection_timeout_s=8))
         assert first.reason == "CollectionTimeout" and 0 < first.progress.done < 10
         calls = len(w.model.requests)
         behave(monkeypatch)
@@ -123,7 +123,7 @@ async def test_a_gym_that_does_not_start_says_why(
 ) -> None:
     behave(monkeypatch, **behaviour)
     async with world(tmp_path, hosts=0) as w:
-        outcome = await finish(w, target=target(startup_timeout_s=3))
+        outcome = await finish(w, target=target(startup_timeout_s=6))
     assert (outcome.state, outcome.reason) == ("Failed", reason)
     assert words in outcome.message
 
@@ -141,12 +141,12 @@ async def test_no_process_outlives_an_evaluation_that_is_told_to_end(
     behave(monkeypatch, delay=5)
     async with world(tmp_path, hosts=0) as w:
         work = asyncio.create_task(w.evaluation(w.plan(ROWS, placement=Placement.COLOCATED)).run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not w.model.requests:
                 await asyncio.sleep(0.05)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(work, 20)
+            await asyncio.wait_for(work, 60)
     assert not [line for line in running() if str(tmp_path) in line and "fake_gym.py" in line]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhx_gym_operator.api.wire import FailureClass
@@ -99,7 +99,11 @@ async def test_records_that_come_together_share_a_sync(tmp_path: Path, monkeypat
     assert len(Journal.open(tmp_path / "journal.jsonl", HEADER).results) == 200
 
 
-@given(st.dictionaries(st.text(), st.none() | st.booleans() | st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)))
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.dictionaries(st.text(), st.none() | st.booleans() | st.text() | st.integers() | FLOATS))
+@settings(max_examples=50, deadline=None)
 def test_any_json_value_survives(tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
     asyncio.run(written(path, (KEY, value)))

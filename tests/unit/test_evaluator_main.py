@@ -13,6 +13,7 @@ import pytest
 
 from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV
+from nhx_gym_operator.evaluator import __main__ as program
 from nhx_gym_operator.evaluator.plan import PlanError, load_plan, load_tokens
 from unit.evaluator_fakes import make_plan, paths_in, row, write_rows
 
@@ -59,11 +60,24 @@ async def test_sigterm_ends_the_program_at_once_with_an_outcome(tmp_path: Path) 
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, str(tmp_path), env=environment, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
-        while not paths.termination_log.exists() or not paths.journal.exists():
-            await asyncio.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    _, errors = await asyncio.wait_for(process.communicate(), 20)
+    try:
+        async with asyncio.timeout(180):
+            while not paths.journal.exists():
+                await asyncio.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, errors = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
     outcome = decode_outcome(paths.termination_log.read_bytes())
     assert process.returncode == 1, errors.decode()
     assert (outcome.state, outcome.reason, outcome.progress.total) == ("Failed", "EvaluatorLost", 2)
+
+
+def test_an_evaluator_without_a_plan_still_leaves_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(EVALUATOR_PLAN_ENV, raising=False)
+    paths = paths_in(tmp_path)
+    assert program._run(paths) == 1
+    outcome = decode_outcome(paths.termination_log.read_bytes())
+    assert (outcome.state, outcome.reason) == ("Failed", "EvaluationFailed")
+    assert EVALUATOR_PLAN_ENV in outcome.message

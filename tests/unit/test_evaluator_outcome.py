@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass
 from nhx_gym_operator.evaluator.outcome import describe_failures, verdict
-from nhx_gym_operator.evaluator.rollouts import Failure, judge, rollouts_of
+from nhx_gym_operator.evaluator.rollouts import Failure, innermost, judge, rollouts_of
 from unit.evaluator_fakes import make_plan
 
 MODEL = Failure(FailureClass.MODEL, "HTTP 400: no")
@@ -12,8 +14,6 @@ KILLED = Failure(FailureClass.KILLED, "gone")
 
 
 def plan(min_coverage: float) -> EvaluatorPlan:
-    from pathlib import Path
-
     return make_plan(Path("/x"), min_coverage=min_coverage)
 
 
@@ -59,6 +59,15 @@ def test_the_most_frequent_class_names_the_failure() -> None:
 def test_a_reward_is_what_the_sdk_takes_for_one(result: dict[str, object], expected: object) -> None:
     judged = judge(result, "reward")
     assert (judged.failure_class if isinstance(judged, Failure) else judged) == expected
+
+
+def test_of_errors_that_gyms_servers_wrapped_the_innermost_is_shown_readably() -> None:
+    cause = "1 validation error for X\\\\n  Field \\\\'created\\\\' required"
+    wrapped = (
+        f"500: b'\"Hit an exception in A calling an inner server: b\\'Hit one in B calling an inner server: {cause}"
+    )
+    assert innermost(wrapped) == "1 validation error for X\n  Field 'created' required"
+    assert innermost("KeyError: 'x'") == "KeyError: 'x'"
 
 
 def test_repeats_are_numbered_and_a_row_keeps_its_own_agent() -> None:

@@ -16,6 +16,7 @@ from nhx_gym_operator.evaluator.run import Evaluation
 from unit.evaluator_fakes import FakeHost, chat, evaluator_url, prompt_of, row, target, world
 
 ROWS = [row(number) for number in range(5)]
+ALL = [(task, repeat) for task in range(5) for repeat in (0, 1)]
 
 
 async def finish(evaluation: Evaluation, *hosts: FakeHost) -> Outcome:
@@ -26,7 +27,7 @@ async def finish(evaluation: Evaluation, *hosts: FakeHost) -> Outcome:
         host.evaluator = url
         await host.register(HostState.STARTING)
         await host.register()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return await work
 
 
@@ -72,7 +73,9 @@ async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_8
     names = {path.name for path in directory.iterdir()}
     assert {"run.json", "scores.jsonl", "trials.jsonl", "tasks.jsonl", "report.html", "gym_run"} <= names
     rollouts = json_lines(directory / "gym_run" / "rollouts.jsonl")
-    assert [(r["_ng_task_index"], r["_ng_rollout_index"]) for r in rollouts] == [(t, n) for t in range(5) for n in (0, 1)]
+    assert [(r["_ng_task_index"], r["_ng_rollout_index"]) for r in rollouts] == [
+        (t, n) for t in range(5) for n in (0, 1)
+    ]
     assert all(r["agent_ref"] == {"name": "mcqa_simple_agent"} and "_nhx_model_calls" not in r for r in rollouts)
     assert len(list((directory / "gym_run" / "model_calls").iterdir())) == 10
 
@@ -85,7 +88,7 @@ async def test_rollouts_run_at_the_asked_concurrency_over_all_hosts(tmp_path: Pa
 
     assert outcome.state == "Complete"
     assert all(host.rollouts and host.most_in_flight <= 4 for host in w.hosts)
-    assert sorted(w.hosts[0].rollouts + w.hosts[1].rollouts) == [(t, n) for t in range(5) for n in (0, 1)]
+    assert sorted(w.hosts[0].rollouts + w.hosts[1].rollouts) == ALL
 
 
 async def test_a_failed_rollout_costs_only_itself_and_is_no_zero(tmp_path: Path) -> None:
@@ -210,11 +213,11 @@ async def test_a_host_that_comes_again_takes_over_what_its_predecessor_left(tmp_
         first.delay_s = 30
         evaluation = w.evaluation(w.plan(ROWS))
         work = asyncio.create_task(finish(evaluation, first))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not first.rollouts:
                 await asyncio.sleep(0.01)
         first.healthy = False
-        first.die_on = {(t, n) for t in range(5) for n in (0, 1)}
+        first.die_on = set(ALL)
         second.evaluator = await evaluator_url(evaluation)
         await second.register(HostState.STARTING)
         await second.register()
@@ -225,6 +228,37 @@ async def test_a_host_that_comes_again_takes_over_what_its_predecessor_left(tmp_
     assert (outcome.state, outcome.progress.done) == ("Complete", 10)
 
 
+async def test_a_host_lost_for_good_leaves_a_job_that_reached_its_coverage_complete(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        host = w.hosts[0]
+        host.delay_s = 0.2
+        evaluation = w.evaluation(w.plan(ROWS, min_coverage=0.1))
+        work = asyncio.create_task(finish(evaluation, host))
+        async with asyncio.timeout(60):
+            while evaluation.progress.done < 2:
+                await asyncio.sleep(0.01)
+        await host.register(HostState.FAILED, message="mcqa ended with -9")
+        outcome = await work
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Complete", "MinCoverageReached", "killed")
+    assert "mcqa ended with -9" in outcome.degraded[0] and outcome.degraded[1].startswith("runner.gym.* is missing")
+    assert 0.1 < outcome.coverage < 1
+
+
+async def test_a_host_lost_for_good_fails_a_job_without_its_coverage(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        host = w.hosts[0]
+        host.delay_s = 0.2
+        evaluation = w.evaluation(w.plan(ROWS))
+        work = asyncio.create_task(finish(evaluation, host))
+        async with asyncio.timeout(60):
+            while evaluation.progress.done < 2:
+                await asyncio.sleep(0.01)
+        await host.register(HostState.FAILED, message="mcqa ended with -9")
+        outcome = await work
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "HostLost", "killed")
+    assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (1.0, outcome.progress.done)
+
+
 async def test_a_host_that_cannot_start_fails_the_job_with_the_end_of_its_output(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         evaluation = w.evaluation(w.plan(ROWS))
@@ -233,7 +267,7 @@ async def test_a_host_that_cannot_start_fails_the_job_with_the_end_of_its_output
         host.evaluator = await evaluator_url(evaluation)
         await host.register(HostState.STARTING)
         await host.register(HostState.FAILED, message="mcqa ended", output_tail=["noise", "ImportError: no module x"])
-        outcome = await asyncio.wait_for(work, 10)
+        outcome = await asyncio.wait_for(work, 60)
     assert (outcome.state, outcome.reason) == ("Failed", "HostStartupFailed")
     assert "mcqa ended" in outcome.message and "ImportError: no module x" in outcome.message
 
@@ -247,7 +281,7 @@ async def test_the_startup_timeout_counts_from_the_launchers_start(tmp_path: Pat
         await asyncio.sleep(1.5)
         assert not work.done()
         await host.register(HostState.STARTING)
-        outcome = await asyncio.wait_for(work, 10)
+        outcome = await asyncio.wait_for(work, 60)
     assert (outcome.state, outcome.reason) == ("Failed", "StartupTimeout")
     assert "startupTimeoutSeconds" in outcome.message
 
@@ -255,7 +289,7 @@ async def test_the_startup_timeout_counts_from_the_launchers_start(tmp_path: Pat
 async def test_the_collection_timeout_ends_the_job_and_scores_what_there_is(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.hosts[0].delay_s = 0.4
-        plan = w.plan(ROWS, target=target(collection_timeout_s=1.0, concurrency=1))
+        plan = w.plan(ROWS, target=target(collection_timeout_s=2.0, concurrency=1))
         outcome = await finish(w.evaluation(plan), *w.hosts)
     assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "CollectionTimeout", "timeout")
     assert "collectionTimeoutSeconds" in outcome.message
@@ -266,8 +300,8 @@ async def test_the_collection_timeout_ends_the_job_and_scores_what_there_is(tmp_
 async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         host = w.hosts[0]
-        host.delay_s = 0.3
-        plan = w.plan(ROWS, target=target(collection_timeout_s=0.8))
+        host.delay_s = 0.5
+        plan = w.plan(ROWS, target=target(collection_timeout_s=2.0, concurrency=2))
         first = await finish(w.evaluation(plan), host)
         recorded = first.progress.done
         assert 0 < recorded < 10
@@ -285,7 +319,7 @@ async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> 
 async def test_a_journal_of_another_dataset_is_refused_by_name(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
-        outcome = await asyncio.wait_for(w.evaluation(w.plan(ROWS[:3])).run(), 10)
+        outcome = await asyncio.wait_for(w.evaluation(w.plan(ROWS[:3])).run(), 60)
     assert outcome.state == "Failed" and "dataset_digest" in outcome.message
 
 
@@ -300,7 +334,7 @@ async def test_an_evaluation_that_is_told_to_end_says_so_and_how_far_it_came(tmp
         assert decode_outcome(w.paths.termination_log.read_bytes()).state == "Running"
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(work, 5)
+            await asyncio.wait_for(work, 30)
     outcome = decode_outcome(w.paths.termination_log.read_bytes())
     assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "EvaluatorLost", "killed")
     assert outcome.progress.total == 10
@@ -311,7 +345,6 @@ async def test_an_unreadable_dataset_fails_before_any_host_is_waited_for(tmp_pat
     async with world(tmp_path) as w:
         plan = w.plan(ROWS)
         Path(plan.dataset_file).write_text('{"responses_create_params": {"input": "x"}}\n{"a": NaN}\n')
-        outcome = await asyncio.wait_for(w.evaluation(plan).run(), 10)
+        outcome = await asyncio.wait_for(w.evaluation(plan).run(), 60)
     assert (outcome.state, outcome.reason) == ("Failed", "DatasetInvalid")
     assert "ConfigMap rows key rows.jsonl, line 2" in outcome.message and "NaN" in outcome.message
-

@@ -46,8 +46,6 @@ class AcceptedReason(StrEnum):
     """No resources server of that name is in the images, and no environment supplies it."""
     BUNDLED_SERVER_LACKS_DEPENDENCIES = "BundledServerLacksDependencies"
     """The resources server is in the image, packages that it imports are not."""
-    UNKNOWN_BUNDLED_DATASET = "UnknownBundledDataset"
-    """No row file of that path is in the images."""
     SANDBOX_UNAVAILABLE = "SandboxUnavailable"
     """The administrator requires a sandbox that this cluster does not offer."""
     ENVIRONMENT_NEEDS_SANDBOX = "EnvironmentNeedsSandbox"

@@ -78,10 +78,15 @@ class Actor:
                 return
         try:
             made = await self._api.apply(manifest)
-            self._applied[made["metadata"]["uid"]] = monotonic()
+            self._note_applied(made["metadata"]["uid"])
             self._remember(made)
         except ApiError as error:
             raise _translated(error, manifest) from error
+
+    def _note_applied(self, uid: str) -> None:
+        now = monotonic()
+        self._applied = {known: at for known, at in self._applied.items() if now - at < REAPPLY_SECONDS}
+        self._applied[uid] = now
 
     async def _create(self, manifest: Manifest) -> Manifest | None:
         """The object made or found; None for a Secret that was there, which may not be read: nobody but
@@ -177,8 +182,9 @@ def merge_patch(old: Manifest, new: Manifest) -> Manifest:
 
 
 def _translated(error: ApiError, manifest: Manifest) -> ActionRefused | ApiError:
-    """Client errors other than conflicts and throttling are the server's last word for now."""
-    if error.status in _RETRIED or error.status >= 500:
+    """Client errors other than conflicts and throttling are the server's last word for now. One of a
+    namespace that ends is no news for a job that ends with it."""
+    if error.status in _RETRIED or error.status >= 500 or error.namespace_ends:
         return error
     return ActionRefused(PodReason.POD_REFUSED, f"{_named(manifest)} was refused: {error.message}")
 

@@ -103,9 +103,9 @@ class Operator:
             if self._reconciler is not None:
                 self._reconciler.caches.handle(resource, event["type"], dict(event["object"]))
 
-        kopf.on.event(
-            resource.group, resource.version, resource.plural, registry=self._registry, id=resource.plural
-        )(take)
+        kopf.on.event(resource.group, resource.version, resource.plural, registry=self._registry, id=resource.plural)(
+            take
+        )
 
     async def _login(self, **_: Any) -> kopf.ConnectionInfo:
         configuration = self._configuration

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ..api.conditions import ConditionType
+from ..api.conditions import ConditionType, PodReason, RunReason, SandboxReason, StagedReason
 from .kube import ApiError, KubeClient
 
 Manifest = dict[str, Any]
@@ -17,8 +17,12 @@ MESSAGE_LIMIT = 1000
 """The API server takes 1,024 characters of an event's message."""
 _BAD_WHEN_TRUE = {ConditionType.FAILED, ConditionType.DEGRADED}
 _GOOD_WHILE_FALSE = {
-    "PodsCreated", "Staging", "GateChecking", "HostStarting", "RunEnded",
-}  # fmt: skip
+    PodReason.PODS_CREATED,
+    StagedReason.STAGING,
+    SandboxReason.GATE_CHECKING,
+    SandboxReason.HOST_STARTING,
+    RunReason.RUN_ENDED,
+}
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +40,7 @@ async def publish(api: KubeClient, events: Iterable[Manifest]) -> None:
         try:
             await api.create(event)
         except ApiError as error:
-            if not error.already_exists:
+            if not error.already_exists and not error.namespace_ends:
                 logger.warning("Event %s could not be written: %s", event["reason"], error)
 
 

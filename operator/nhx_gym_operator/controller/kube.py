@@ -71,11 +71,12 @@ def resource_of(manifest: Mapping[str, Any]) -> Resource:
 class ApiError(Exception):
     """An answer of the API server that is not a success; `message` is the server's own."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, causes: tuple[str, ...] = ()) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.causes = causes
 
     @property
     def not_found(self) -> bool:
@@ -92,6 +93,11 @@ class ApiError(Exception):
     @property
     def forbidden(self) -> bool:
         return self.status == 403
+
+    @property
+    def namespace_ends(self) -> bool:
+        """The namespace is being deleted and takes nothing new."""
+        return self.forbidden and "NamespaceTerminating" in self.causes
 
     @property
     def may_pass(self) -> bool:
@@ -126,9 +132,7 @@ class KubeClient:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Manifest:
         return await self._request("GET", self._path(resource, namespace, name))
 
-    async def list(
-        self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = ""
-    ) -> Manifest:
+    async def list(self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "") -> Manifest:
         """A consistent list: without a resource version the server answers no older than now."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         return await self._request("GET", self._path(resource, namespace), query=query)
@@ -204,6 +208,12 @@ _TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
 def _error(status: int, data: bytes) -> ApiError:
     try:
         answer = json.loads(data)
-        return ApiError(status, answer.get("reason") or "", answer.get("message") or "")
+        causes = (answer.get("details") or {}).get("causes") or ()
+        return ApiError(
+            status,
+            answer.get("reason") or "",
+            answer.get("message") or "",
+            tuple(cause.get("reason", "") for cause in causes),
+        )
     except (ValueError, AttributeError):
         return ApiError(status, "", data.decode(errors="replace")[:500])

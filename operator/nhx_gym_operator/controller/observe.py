@@ -49,9 +49,7 @@ class Observer:
                 if looks_up and not pinned and needs_runtime_class(sandbox)
                 else None
             ),
-            inputs=(
-                await self._inputs.read(namespace, job.spec) if looks_up and not _has_evaluator(pods) else None
-            ),
+            inputs=(await self._inputs.read(namespace, job.spec) if looks_up and not _has_evaluator(pods) else None),
             service=self._named(SERVICES, uid, names.service_name(job.metadata.name)),
             policies=tuple(self._caches[POLICIES].owned_by(uid)),
             claim=self._named(CLAIMS, uid, names.claim_name(job.metadata.name)),

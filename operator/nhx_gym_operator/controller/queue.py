@@ -49,7 +49,7 @@ class WorkQueue[Key: Hashable]:
         """Hands the key out after a pause that doubles with each failure; returns the pause."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        pause = min(self._limit, self._base * 2**min(failures, 32))
+        pause = min(self._limit, self._base * 2 ** min(failures, 32))
         self.add_after(key, pause)
         return pause
 

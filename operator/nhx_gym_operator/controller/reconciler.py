@@ -51,9 +51,7 @@ class Key:
 class Reconciler:
     """Owns queue, caches and everything else that lives as long as the operator does."""
 
-    def __init__(
-        self, installation: Installation, api: KubeClient, *, now: Callable[[], datetime] = clock.now
-    ) -> None:
+    def __init__(self, installation: Installation, api: KubeClient, *, now: Callable[[], datetime] = clock.now) -> None:
         self._api = api
         self._now = now
         self._queue: WorkQueue[Key] = WorkQueue()
@@ -79,7 +77,7 @@ class Reconciler:
                 again = await self._reconcile(key)
             except ApiError as error:
                 pause = self._queue.add_after_failure(key)
-                level = logging.DEBUG if error.conflict else logging.WARNING
+                level = logging.DEBUG if error.conflict or error.namespace_ends else logging.WARNING
                 logger.log(level, "%s %s: %s; again in %.1f s", key.subject, key.uid, error, pause)
             except Exception:
                 pause = self._queue.add_after_failure(key)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from .outcome import unplanned_outcome, write_outcome
 from .plan import Paths, PlanError, load_plan, load_tokens
 from .run import Evaluation
 from .stage import StagingError, manifest_text, stage
@@ -34,7 +35,9 @@ def _run(paths: Paths) -> int:
         plan = load_plan(os.environ)
         evaluation = Evaluation(plan, paths, load_tokens(paths.tokens, plan))
     except PlanError as error:
-        return _refuse(str(error), paths.termination_log)
+        log.error("%s", error)
+        write_outcome(unplanned_outcome(str(error)), paths)
+        return 1
     log.info("job %s/%s, attempt %d, %s", plan.namespace, plan.job, plan.attempt, plan.placement)
     return asyncio.run(_until_signal(evaluation))
 

@@ -184,12 +184,11 @@ class HostRegistry:
         return urls[0]
 
     async def _answers(self, url: str, ordinal: int) -> bool:
-        options = {
-            "headers": {"Authorization": f"Bearer {self.tokens[ordinal]}"},
-            "timeout": aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S),
-        }
+        headers = {"Authorization": f"Bearer {self.tokens[ordinal]}"}
+        timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
+        health = f"{url}{HOST_HEALTH_PATH}"
         try:
-            async with self.session.get(f"{url}{HOST_HEALTH_PATH}", allow_redirects=False, **options) as answer:
+            async with self.session.get(health, headers=headers, timeout=timeout, allow_redirects=False) as answer:
                 return answer.status == 200
         except (aiohttp.ClientError, OSError):
             return False

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any
+from typing import Any, Literal
 
 from nhx_evals_sdk.agent_eval.results import AgentEvalResult
 from nhx_evals_sdk.values.results import AggregateScore
 
 from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.outcome import MAX_AGGREGATES, encode_outcome
-from nhx_gym_operator.api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress
+from nhx_gym_operator.api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress, Stage
 
 from .plan import Paths
 from .rollouts import Failure
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class Verdict:
     """What decides the job: rollouts with a reward out of those asked for, and why others have none."""
 
-    state: str
+    state: Literal["Complete", "Failed"]
     reason: str
     message: str
     coverage: float
@@ -113,6 +113,12 @@ def base_outcome(
         versions=dict(versions),
         results_path=f"attempt-{plan.attempt}",
     )
+
+
+def unplanned_outcome(message: str) -> Outcome:
+    """The outcome of an evaluator that does not know what to evaluate."""
+    progress = Progress(stage=Stage.STARTING, attempt=0)
+    return Outcome(state="Failed", reason=RunReason.EVALUATION_FAILED, message=message[:MAX_MESSAGE], progress=progress)
 
 
 def _aggregate(score: AggregateScore) -> Aggregate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +15,9 @@ from nhx_gym_operator.api.wire import FailureClass
 
 AGENT_REF = "agent_ref"
 MAX_MESSAGE = 2000
+
+_WRAPPED = "calling an inner server: "
+"""How `exception_handling_middleware` of nemo_gym 0.5.0 introduces the answer it passes on."""
 
 
 class RolloutKey(NamedTuple):
@@ -99,6 +103,13 @@ def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
     if _agent_never_ran(result):
         return Failure(FailureClass.ENVIRONMENT, "the agent produced no output and never called its model")
     return reward
+
+
+def innermost(text: str) -> str:
+    """The cause in an error text of Gym, whose servers wrap each other's answers: what the innermost
+    one said, without the escapes that each layer added."""
+    _, _, cause = text.rpartition(_WRAPPED)
+    return re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))[:MAX_MESSAGE]
 
 
 def _said(result: Mapping[str, Any], label: str) -> str:

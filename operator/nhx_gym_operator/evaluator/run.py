@@ -7,7 +7,8 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import aiohttp
 from nhx_evals_sdk.agent_eval.results import AgentEvalResult
@@ -41,6 +42,7 @@ SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
 """Failures that a later attempt of the job tries once more. The others would end the same way."""
 
 log = logging.getLogger(__name__)
+JobState = Literal["Running", "Complete", "Failed"]
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Evaluation:
         failures += [runner.unrecorded] * (self.progress.total - len(journal.results) - len(failures))
         return self._ended(result, len(journal.results), failures)
 
-    def _collector(self, work_dir: Any, local: aiohttp.ClientSession, port: int) -> Collector:
+    def _collector(self, work_dir: Path, local: aiohttp.ClientSession, port: int) -> Collector:
         """The one decision between the two ways to collect."""
         target = self.plan.target
         if self._registry is not None:
@@ -181,7 +183,7 @@ class Evaluation:
             if not journal.results:
                 raise
             self._stopped = failure
-            self.degraded.append(f"runner.gym.* is missing: {failure.message}")
+            self.degraded.append(f"runner.gym.* is missing: {failure.message[:MAX_MESSAGE]}")
             return None
         finally:
             self.progress.stage = Stage.SCORING
@@ -204,13 +206,19 @@ class Evaluation:
 
     async def _collect_missing(self, collector: Collector, missing: list[Rollout], journal: Journal) -> None:
         async def record(rollout: Rollout, answer: Mapping[str, Any] | Failure) -> None:
-            judged = answer if isinstance(answer, Failure) else judge(answer, self.plan.target.reward_key)
+            if isinstance(answer, Failure):
+                await record_failure(rollout, answer)
+                return
+            judged = judge(answer, self.plan.target.reward_key)
             if isinstance(judged, Failure):
-                log.warning("rollout %s failed (%s): %s", tuple(rollout.key), judged.failure_class, judged.message)
-                if await journal.add_failure(rollout.key, rollout.task_id, judged):
-                    self.progress.failed_one()
+                await record_failure(rollout, judged)
             elif await journal.add_result(rollout.key, rollout.task_id, stamped_result(rollout, answer)):
                 self.progress.recorded(judged)
+
+        async def record_failure(rollout: Rollout, failure: Failure) -> None:
+            log.warning("rollout %s failed (%s): %s", tuple(rollout.key), failure.failure_class, failure.message)
+            if await journal.add_failure(rollout.key, rollout.task_id, failure):
+                self.progress.failed_one()
 
         limit = self.plan.target.collection_timeout_s
         try:
@@ -244,7 +252,8 @@ class Evaluation:
                 await asyncio.sleep(REPORT_INTERVAL_S)
                 current = self._outcome("Running")
                 if current != written:
-                    await asyncio.to_thread(self._write, current)
+                    # Not in a thread, which could outlive this task and overwrite the final outcome.
+                    self._write(current)
                     written = current
 
         task = asyncio.create_task(report())
@@ -267,10 +276,11 @@ class Evaluation:
 
     def _explain(self, outcome: Outcome, judged: Verdict, done: int) -> None:
         """A reason that says more than a count, where there is one."""
-        if self._stopped is not None:
-            outcome.state, outcome.reason = "Failed", self._stopped.reason
-            outcome.message = f"{self._stopped.message}; {judged.message}"[:MAX_MESSAGE]
-            outcome.failure_class = self._stopped.failure_class
+        stopped = self._stopped
+        if stopped is not None and (judged.state == "Failed" or stopped.reason == RunReason.COLLECTION_TIMEOUT):
+            outcome.state, outcome.reason = "Failed", stopped.reason
+            outcome.message = f"{stopped.message}; {judged.message}"[:MAX_MESSAGE]
+            outcome.failure_class = stopped.failure_class or judged.failure_class
         elif not done and self._gateway is not None:
             for name, words in self._gateway.dead_models().items():
                 outcome.reason = RunReason.MODEL_UNAVAILABLE
@@ -283,7 +293,7 @@ class Evaluation:
             outcome.coverage = self.progress.done / self.progress.total
         return outcome
 
-    def _outcome(self, state: str, reason: str = "", message: str = "") -> Outcome:
+    def _outcome(self, state: JobState, reason: str = "", message: str = "") -> Outcome:
         usage = self._gateway.usage() if self._gateway else {}
         versions = own_versions() | (self._registry.versions if self._registry else {})
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)

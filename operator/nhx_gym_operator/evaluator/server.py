@@ -7,11 +7,12 @@ import contextlib
 import hmac
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from nhx_gym_operator.api import wire
@@ -29,7 +30,6 @@ _LOCAL = -1
 """Who a request is from: a host's ordinal, or the Gym in this container."""
 
 log = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CALLER = web.RequestKey("caller", int)
 
 
@@ -127,7 +127,7 @@ class _Api:
         return web.FileResponse(environment.archive, headers=headers)
 
 
-def _authorized(tokens: Tokens) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def _authorized(tokens: Tokens) -> Middleware:
     hosts = {**tokens.hosts, _LOCAL: tokens.local_gym}
 
     @web.middleware

@@ -142,8 +142,8 @@ def _light(row: dict[str, Any]) -> dict[str, Any]:
 def _start_ray() -> str:
     """A Ray head for this container alone; returns its address.
 
-    Gym would start one with a dashboard, which takes seconds and 0.4 GiB, and listening on the pod's
-    address. It takes an address from its configuration instead, and finds this process connected.
+    Gym would start one with a dashboard, which takes seconds and 0.4 GiB. It takes an address from its
+    configuration instead, and finds this process connected.
     """
     import ray
     from ray._private import parameter, services
@@ -165,7 +165,6 @@ def _start_ray() -> str:
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,
         log_to_driver=False,
-        _node_ip_address=_LOOPBACK,
         _metrics_export_port=metrics,
     )
     return ray.get_runtime_context().gcs_address

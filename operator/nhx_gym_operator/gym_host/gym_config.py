@@ -280,6 +280,8 @@ def environment_variables(
         "RAY_AUTH_MODE": "disabled",
         # Ray starts a worker per CPU in advance; most environments never use one, and each is 80 MiB.
         "RAY_prestart_worker_first_driver": "0",
+        # With this Ray keeps to loopback, as it does where it forms no clusters; else it listens on the pod's address.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         # One bar per rollout would bury what the servers have to say.
         "TQDM_DISABLE": "1",
     }

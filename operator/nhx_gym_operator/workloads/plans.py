@@ -65,9 +65,7 @@ def gate_targets(workload: Workload) -> list[GateTarget]:
     ]
     if workload.api_server:
         host, port = workload.api_server
-        targets.append(
-            GateTarget(name="kubernetes-api", host=host, port=port, known_by="the operator is served by it")
-        )
+        targets.append(GateTarget(name="kubernetes-api", host=host, port=port, known_by="the operator is served by it"))
     return targets
 
 

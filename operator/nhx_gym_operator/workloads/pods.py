@@ -47,9 +47,7 @@ def job_pods(workload: Workload) -> list[Manifest]:
 
 def evaluator_pod(workload: Workload) -> Manifest:
     images, resources = workload.options.images, workload.options.resources
-    return _evaluating_pod(
-        workload, image=images.tasks, resources=resources.evaluator, module_env=_pod_env()
-    )
+    return _evaluating_pod(workload, image=images.tasks, resources=resources.evaluator, module_env=_pod_env())
 
 
 def colocated_pod(workload: Workload) -> Manifest:
@@ -106,9 +104,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
     )
 
 
-def _evaluating_pod(
-    workload: Workload, *, image: str, resources: Manifest, module_env: list[Manifest]
-) -> Manifest:
+def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, module_env: list[Manifest]) -> Manifest:
     plan = podspec.value(EVALUATOR_PLAN_ENV, plans.evaluator_plan(workload).model_dump_json())
     volumes = [
         scratch("tmp"),

@@ -73,9 +73,7 @@ def pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {
-            field: value for field, value in body.items() if value not in (None, "", [], {})
-        },
+        "spec": {field: value for field, value in body.items() if value not in (None, "", [], {})},
     }
 
 

@@ -27,8 +27,7 @@ def token_secrets(workload: Workload) -> list[dict[str, Any]]:
     evaluator |= {f"host-{n}": token for n, token in hosts.items()}
     role = names.evaluator_role(workload.placement)
     return [_secret(workload, evaluator_secret_name(workload), role, evaluator)] + [
-        _secret(workload, host_secret_name(workload, n), Role.GYM_HOST, {"host": token})
-        for n, token in hosts.items()
+        _secret(workload, host_secret_name(workload, n), Role.GYM_HOST, {"host": token}) for n, token in hosts.items()
     ]
 
 

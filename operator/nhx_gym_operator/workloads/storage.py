@@ -22,8 +22,6 @@ def results_claim(workload: Workload) -> dict[str, Any] | None:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": workload.metadata(
-            names.claim_name(workload.name), names.evaluator_role(workload.placement)
-        ),
+        "metadata": workload.metadata(names.claim_name(workload.name), names.evaluator_role(workload.placement)),
         "spec": spec,
     }

@@ -69,6 +69,6 @@ func main() {
 		os.Exit(1)
 	}
 	client := kubernetes.NewForConfigOrDie(config)
-	controller.NewProvisionController(log, client, *name, folders{root: *root, node: *node},
+	controller.NewProvisionController(ctx, client, *name, folders{root: *root, node: *node},
 		controller.LeaderElection(false)).Run(ctx)
 }

@@ -84,9 +84,7 @@ def readiness(observation: Observation, attempt: Attempt) -> Readiness:
         return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
     if any(podview.is_running(host, names.CONTAINER_HOST) for host in attempt.hosts):
         return Readiness(False, SandboxReason.HOST_STARTING, "the gate passed; Gym's servers are starting")
-    return Readiness(
-        False, SandboxReason.GATE_CHECKING, "the sandbox's network policy has still to be shown to hold"
-    )
+    return Readiness(False, SandboxReason.GATE_CHECKING, "the sandbox's network policy has still to be shown to hold")
 
 
 def to_remove(observation: Observation, attempt: Attempt, cluster_ip: str | None, now: datetime) -> list[Manifest]:
@@ -97,8 +95,7 @@ def to_remove(observation: Observation, attempt: Attempt, cluster_ip: str | None
     return [
         host
         for host in attempt.hosts
-        if not podview.is_terminating(host)
-        and (_ended_for_long(host, now) or _knows_another_address(host, cluster_ip))
+        if not podview.is_terminating(host) and (_ended_for_long(host, now) or _knows_another_address(host, cluster_ip))
     ]
 
 

@@ -54,11 +54,7 @@ class Waiting:
 
 def waiting(observation: Observation, attempt: Attempt, now: datetime) -> list[Waiting]:
     """The attempt's pods whose main container has not started, those with a known problem first."""
-    found = [
-        _waiting(pod, observation, now)
-        for pod in attempt.pods
-        if not podview.has_ended(pod) and not _works(pod)
-    ]
+    found = [_waiting(pod, observation, now) for pod in attempt.pods if not podview.has_ended(pod) and not _works(pod)]
     return sorted(found, key=lambda entry: (entry.problem is None, entry.seconds_left))
 
 

@@ -1,6 +1,9 @@
-"""What the API server's schema cannot see: whether the images hold what a job names."""
+"""What the API server's schema cannot see: what hydraParams hold, and whether the images hold what a job names."""
 
 from __future__ import annotations
+
+import json
+from itertools import product
 
 from ...api import bundled
 from ...api.conditions import AcceptedReason
@@ -9,7 +12,38 @@ from ...workloads.options import Images
 from ..observation import Refused
 
 
+MAX_HYDRA_BYTES = 64 * 1024
+"""As JSON. The plan that carries them is one environment string, of which Linux takes 128 KiB."""
+ROUTE_FIELDS = {"base_url": "baseUrl", "api_key": "apiKey", "model_name": "model"}
+
+
 def refuse(spec: JobSpec, images: Images) -> Refused | None:
+    """Why this job can never run, if so."""
+    return _refuse_hydra_params(spec) or _refuse_server(spec, images)
+
+
+def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
+    """Refuses what would be ignored (the models' routes are the gateway's) or not fit."""
+    params = spec.target.gym.hydra_params
+    for model, (key, field) in product(spec.models, ROUTE_FIELDS.items()):
+        param = f"{model.name.replace('-', '_')}_{key}"
+        if param in params:
+            return Refused(
+                AcceptedReason.INVALID_SPEC,
+                f"spec.target.gym.hydraParams.{param} is set by the operator; "
+                f"put the value into spec.models[name={model.name}].{field}",
+            )
+    size = len(json.dumps(params).encode())
+    if size > MAX_HYDRA_BYTES:
+        return Refused(
+            AcceptedReason.INVALID_SPEC,
+            f"spec.target.gym.hydraParams are {size} bytes as JSON, at most {MAX_HYDRA_BYTES} are taken; "
+            f"put large values into an environment's own configuration",
+        )
+    return None
+
+
+def _refuse_server(spec: JobSpec, images: Images) -> Refused | None:
     """Refuses a resources server that the images cannot run. An environment brings its own."""
     if not images.check_bundled or spec.target.gym.environment is not None:
         return None

@@ -36,7 +36,7 @@ from nhx_gym_operator.api.wire import FailureClass
 from ..errors import JobFailed
 from ..failed_calls import FailedCalls
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
-from ..rollouts import MAX_MESSAGE, Failure, Rollout, RolloutKey
+from ..rollouts import MAX_MESSAGE, Failure, Rollout, RolloutKey, innermost
 from .protocol import AggregatesMissing, Record
 
 POLL_S = 0.25
@@ -258,7 +258,7 @@ class InContainer:
         call = self._failed_calls.behind(content)
         if call is not None:
             return Failure(call.failure_class, f"model {call.model}: {call.message}"[:MAX_MESSAGE])
-        return Failure(FailureClass.ENVIRONMENT, f"the agent answered HTTP {status}: {content}"[:MAX_MESSAGE])
+        return Failure(FailureClass.ENVIRONMENT, innermost(f"the agent answered HTTP {status}: {content}"))
 
 
 class _Tail:

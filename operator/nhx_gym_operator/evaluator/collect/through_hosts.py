@@ -30,7 +30,7 @@ from nhx_gym_operator.api.wire import (
 
 from ..failed_calls import FailedCalls
 from ..hosts import Host, HostRegistry
-from ..rollouts import MAX_MESSAGE, Failure, Rollout
+from ..rollouts import MAX_MESSAGE, Failure, Rollout, innermost
 from .protocol import AggregatesMissing, Record
 
 SILENCE_S = 120.0
@@ -122,7 +122,7 @@ class ThroughHosts:
             return Failure(call.failure_class, f"model {call.model}: {call.message}"[:MAX_MESSAGE])
         if error.code == "deadline_exceeded":
             return Failure(FailureClass.TIMEOUT, str(error)[:MAX_MESSAGE])
-        return Failure(FailureClass.ENVIRONMENT, str(error)[:MAX_MESSAGE])
+        return Failure(FailureClass.ENVIRONMENT, innermost(str(error)))
 
     async def _aggregate_one(self, agent: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         ready = self._registry.ready()
@@ -198,10 +198,10 @@ def _envelope(status: int, body: bytes) -> Mapping[str, Any]:
         if status < 400:
             raise HostGone(f"the answer broke off: {error}") from error
         raise HostError("internal", f"the gym host answered HTTP {status}: {body[:500]!r}") from error
-    error = envelope.get("error") if isinstance(envelope, Mapping) else "not a JSON object"
-    if error is not None or status >= 400:
-        code = error.get("code") if isinstance(error, Mapping) else None
-        raise HostError(str(code or "internal"), f"gym host, HTTP {status}: {render_host_error(error)}")
+    told = envelope.get("error") if isinstance(envelope, Mapping) else "not a JSON object"
+    if told is not None or status >= 400:
+        code = told.get("code") if isinstance(told, Mapping) else None
+        raise HostError(str(code or "internal"), f"gym host, HTTP {status}: {render_host_error(told)}")
     return envelope
 
 

@@ -1,0 +1,115 @@
+"""A real API server, an operator in this process, and a namespace for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.control_plane import control_plane
+from cluster.world import World
+from nhx_gym_operator.controller.app import Operator
+from nhx_gym_operator.controller.kube import KubeClient, load_configuration
+from nhx_gym_operator.controller.settings import Installation
+from support.controller_values import KEY, settings
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+_numbers = count(1)
+
+
+class OperatorThread(threading.Thread):
+    """An operator with a thread and a loop of its own, as in a process of its own."""
+
+    def __init__(self, kubeconfig: str, installation: Installation) -> None:
+        super().__init__(name="operator", daemon=True)
+        self._kubeconfig = kubeconfig
+        self._installation = installation
+        self._made = threading.Event()
+        self._operator: Operator | None = None
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._operate())
+        except BaseException as error:
+            self._failure = error
+
+    async def _operate(self) -> None:
+        configuration = await load_configuration(self._kubeconfig)
+        self._operator = Operator(self._installation, configuration, health_endpoint=None)
+        self._made.set()
+        await self._operator.run()
+
+    def wait_until_ready(self) -> None:
+        assert self._made.wait(START_SECONDS) and self._operator is not None, self._failure
+        assert self._operator.ready.wait(START_SECONDS), self._failure or "the operator did not start"
+
+    def stop(self) -> None:
+        if self._operator is not None:
+            self._operator.stop()
+        self.join(START_SECONDS)
+        assert not self.is_alive(), "the operator did not stop"
+        assert self._failure is None, self._failure
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with control_plane(tmp_path_factory.mktemp("control-plane")) as path:
+        asyncio.run(_prepare(path))
+        yield path
+
+
+async def _prepare(kubeconfig: Path) -> None:
+    """The CRDs as they are in the tree, and the RuntimeClass that settings name by default."""
+    api = KubeClient(await load_configuration(str(kubeconfig)))
+    try:
+        world = World(api, "default")
+        for file in sorted((ROOT / "crds").glob("*.yaml")):
+            await world.create_definition(yaml.safe_load(file.read_text()))
+        await world.create_runtime_class("gvisor")
+    finally:
+        await api.close()
+
+
+@pytest.fixture
+async def world(kubeconfig: Path) -> AsyncIterator[World]:
+    """A namespace of the test's own, and everything a test does to the cluster."""
+    api = KubeClient(await load_configuration(str(kubeconfig)))
+    world = World(api, f"test-{next(_numbers)}")
+    await world.create_namespace()
+    yield world
+    await api.close()
+
+
+@pytest.fixture
+def operating(kubeconfig: Path, world: World) -> Callable[..., Any]:
+    """`with operating(**settings):` runs an operator that serves the test's namespace."""
+
+    @contextmanager
+    def run(**changes: Any) -> Iterator[None]:
+        changes.setdefault("watchNamespaces", [world.namespace])
+        installation = Installation(settings(**changes), KEY, ("198.18.48.1", 443))
+        process = OperatorThread(str(kubeconfig), installation)
+        process.start()
+        try:
+            process.wait_until_ready()
+            yield
+        finally:
+            process.stop()
+
+    return run
+
+
+@pytest.fixture
+def operator(operating: Callable[..., Any]) -> Iterator[None]:
+    """An operator with default settings."""
+    with operating():
+        yield

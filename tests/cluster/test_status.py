@@ -1,0 +1,279 @@
+"""What a user sees: from Pending to the end, and what is said when something is missing."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from cluster.world import condition
+from nhx_gym_operator.api.wire import Aggregate, Progress, Stage
+from nhx_gym_operator.controller.kube import FILESETS, JOBS, PODS
+from nhx_gym_operator.workloads import tokens
+from support.controller_values import outcome
+
+EVALUATOR_IP = "127.77.0.1"
+"""The address that a test gives to an evaluator pod; it serves `/progress` there itself."""
+
+
+@pytest.fixture
+async def evaluator():
+    """What the evaluator answers, at its pod's address. `answer` is changed by the test."""
+
+    class Evaluator:
+        answer = Progress(stage=Stage.STARTING, attempt=1, total=10, hosts=1)
+        token = ""
+
+        async def progress(self, request: web.Request) -> web.Response:
+            if request.headers.get("Authorization") != f"Bearer {self.token}":
+                return web.Response(status=401)
+            return web.Response(text=self.answer.model_dump_json())
+
+    evaluator = Evaluator()
+    app = web.Application()
+    app.router.add_get("/progress", evaluator.progress)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, EVALUATOR_IP, 8080).start()
+    yield evaluator
+    await runner.cleanup()
+
+
+async def started(world, **changes):
+    await world.apply_job(**changes)
+    return await world.until_condition("Running", "PodsCreated")
+
+
+async def test_a_job_from_apply_to_its_result(world, operator, evaluator):
+    from support.controller_values import KEY
+
+    job = await started(world)
+    assert job["status"]["phase"] == "Starting"
+    assert job["status"]["placement"] == "Sandboxed"
+    assert job["status"]["hosts"]["summary"] == "0/1"
+    assert job["status"]["observedGeneration"] == 1
+
+    evaluator.token = tokens.progress_token(KEY, job["metadata"]["uid"])
+    await world.report_running(ip=EVALUATOR_IP)
+
+    async def shown(summary):
+        status = (await world.job())["status"]
+        return status if status.get("progress", {}).get("summary") == summary else None
+
+    await world.until(lambda: shown("0/10"), "the rollouts are counted", world.job)
+    evaluator.answer = Progress(
+        stage=Stage.COLLECTING, attempt=1, done=5, failed=1, total=10, mean_reward=5 / 6, hosts=1, hosts_ready=1
+    )
+    status = await world.until(lambda: shown("6/10"), "six rollouts are in", world.job)
+    assert (status["phase"], status["reward"], status["hosts"]["summary"]) == ("Running", "0.83", "1/1")
+
+    score = Aggregate(name="gym_reward.reward", value=0.8, kind="range", unit="reward", count=10, mean=0.8)
+    await world.report_outcome(outcome(aggregates=[score]))
+    job = await world.until_phase("Succeeded")
+    assert job["status"]["reward"] == "0.80"
+    assert job["status"]["progress"]["summary"] == "10/10"
+    assert job["status"]["aggregates"][0]["name"] == "gym_reward.reward"
+    assert job["status"]["results"] == {"location": "persistentVolumeClaim/mcqa-results", "path": "attempt-1"}
+    assert job["status"]["ran"]["images"]["evaluator"].startswith("x@sha256:")
+    assert all(entry["observedGeneration"] == 1 for entry in job["status"]["conditions"])
+
+
+async def test_progress_that_does_not_change_costs_no_call(world, operator, evaluator):
+    from support.controller_values import KEY
+
+    job = await started(world)
+    evaluator.token = tokens.progress_token(KEY, job["metadata"]["uid"])
+    await world.report_running(ip=EVALUATOR_IP)
+
+    async def counted():
+        return (await world.job())["status"].get("progress")
+
+    await world.until(counted, "the rollouts are counted", world.job)
+    before = (await world.job())["metadata"]["resourceVersion"]
+    await asyncio.sleep(5)
+    assert (await world.job())["metadata"]["resourceVersion"] == before
+
+
+async def test_each_transition_is_one_event(world, operator):
+    await started(world)
+    await world.report_outcome(outcome())
+    await world.until_phase("Succeeded")
+
+    async def told():
+        reasons = sorted(event["reason"] for event in await world.events())
+        return reasons if "AllRolloutsRecorded" in reasons else None
+
+    reasons = await world.until(told, "the end is told", world.events)
+    assert len(reasons) == len(set(reasons))
+    assert {"Accepted", "PodsCreated", "RunEnded", "AllRolloutsRecorded"} <= set(reasons)
+
+
+async def test_writers_who_meet_lose_nothing(world, operator):
+    await started(world)
+
+    async def annotate():
+        for number in range(20):
+            await world.annotate(JOBS, "mcqa", str(number))
+
+    await asyncio.gather(annotate(), world.report_running(), world.report_outcome(outcome()))
+    job = await world.until_phase("Succeeded")
+    assert job["metadata"]["annotations"]["touched"] == "19"
+
+
+async def test_an_outcome_that_came_while_the_operator_was_away_is_read_when_it_returns(world, operating):
+    with operating():
+        await started(world)
+    await world.report_outcome(outcome(done=7, message="7 of 10 rollouts have a reward"))
+    with operating():
+        job = await world.until_phase("Succeeded")
+    assert condition(job, "Degraded")["reason"] == "RolloutsMissing"
+
+
+async def test_what_vanished_with_its_empty_dir_while_nobody_looked_is_not_paid_for_twice(world, operating):
+    with operating():
+        await started(world, results={"emptyDir": {}})
+    await world.remove(PODS, "mcqa-evaluator-1")
+    with operating():
+        job = await world.until_phase("Failed")
+        assert condition(job, "Failed")["reason"] == "ResultsLost"
+
+        async def no_pods():
+            return not await world.names(PODS)
+
+        await world.until(no_pods, "the host is removed", lambda: world.names(PODS))
+
+
+async def test_a_finished_job_is_left_alone(world, operator):
+    await started(world)
+    await world.report_outcome(outcome())
+    before = (await world.until_phase("Succeeded"))["status"]
+    await world.remove(PODS, "mcqa-evaluator-1")
+    await world.annotate(JOBS, "mcqa", "again")
+    await asyncio.sleep(2)
+    assert (await world.job())["status"] == before
+    assert "mcqa-evaluator-2" not in await world.names(PODS)
+
+
+DATASET = {"tasks": {"dataset": {"configMap": {"name": "rows", "key": "rows.jsonl"}}}}
+
+
+async def test_a_missing_config_map_is_named_and_the_job_recovers_when_it_comes(world, operator):
+    await world.apply_job(**DATASET)
+    job = await world.until_condition("Accepted", "ConfigMapNotFound")
+    assert "'rows'" in condition(job, "Accepted")["message"]
+    assert job["status"]["phase"] == "Pending"
+    await world.create_config_map("rows", other="{}")
+    job = await world.until_condition("Accepted", "ConfigMapKeyMissing")
+    assert "'rows.jsonl'" in condition(job, "Accepted")["message"]
+    await world._patch(_config_maps(), "rows", {"data": {"rows.jsonl": "{}"}})
+    await world.until_phase("Starting")
+    pod = await world.api.get(PODS, world.namespace, "mcqa-evaluator-1")
+    (volume,) = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "dataset"]
+    assert volume["configMap"]["items"] == [{"key": "rows.jsonl", "path": "dataset.jsonl"}]
+
+
+def _config_maps():
+    from nhx_gym_operator.controller.kube import CONFIG_MAPS
+
+    return CONFIG_MAPS
+
+
+async def test_waiting_for_what_is_missing_ends(world, operating):
+    with operating(timeouts={"waitForInputsSeconds": 2}):
+        await world.apply_job(**DATASET)
+        job = await world.until_phase("Failed")
+    assert condition(job, "Failed")["reason"] == "InputsTimeout"
+    assert "'rows'" in condition(job, "Failed")["message"]
+    assert await world.names(PODS) == []
+
+
+async def test_pods_that_never_run_end_the_job_and_are_removed(world, operating):
+    with operating(timeouts={"podStartSeconds": 3}):
+        await world.apply_job()
+        job = await world.until_phase("Failed")
+        assert condition(job, "Failed")["reason"] == "PodStartTimeout"
+
+        async def no_pods():
+            return not await world.names(PODS)
+
+        await world.until(no_pods, "the pods are removed", lambda: world.names(PODS))
+
+
+async def test_a_secret_that_the_kubelet_misses_is_named(world, operator):
+    await started(world)
+    pod = await world.api.get(PODS, world.namespace, "mcqa-evaluator-1")
+    await world.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "mount", "namespace": world.namespace},
+            "involvedObject": {
+                "kind": "Pod",
+                "namespace": world.namespace,
+                "name": "mcqa-evaluator-1",
+                "uid": pod["metadata"]["uid"],
+            },
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": 'MountVolume.SetUp failed for volume "model-key-0" : references non-existent secret key: k',
+            "firstTimestamp": "2026-11-29T12:00:00Z",
+            "lastTimestamp": "2026-11-29T12:00:00Z",
+        }
+    )
+    job = await world.until_condition("Running", "SecretKeyMissing")
+    assert "Secret 'model' has no key 'k'" in condition(job, "Running")["message"]
+
+
+ENVIRONMENT = {"gym": {"environment": {"fileSet": {"name": "mine"}}}}
+
+
+async def test_an_environment_waits_for_its_fileset_and_is_mounted_into_staging(world, operator):
+    await world.apply_job(**ENVIRONMENT)
+    await world.until_condition("Accepted", "FileSetNotFound")
+    await world.create_file_set("mine", "files")
+    await world.until_condition("Accepted", "ConfigMapNotFound")
+    await world.create_config_map("files", **{"nemo-environment.yaml": "x"})
+    job = await world.until_phase("Staging")
+    assert condition(job, "Staged")["reason"] == "Staging"
+    pod = await world.api.get(PODS, world.namespace, "mcqa-evaluator-1")
+    assert [container["name"] for container in pod["spec"]["initContainers"]] == ["stage-environment"]
+
+
+async def test_a_fileset_says_whether_its_files_are_there(world, operator):
+    await world.create_file_set("mine", "files")
+
+    async def resolved(reason):
+        live = await world.api.get(FILESETS, world.namespace, "mine")
+        entry = condition(live, "Resolved")
+        return live if entry and entry["reason"] == reason else None
+
+    await world.until(lambda: resolved("ConfigMapNotFound"), "the source is missed")
+    await world.create_config_map("files", a="1", b="2")
+    live = await world.until(lambda: resolved("Resolved"), "the files are found")
+    assert live["status"]["files"] == 2
+
+
+async def test_an_environment_without_a_sandbox_is_refused_in_condition_and_event(world, operating):
+    with operating(sandbox={"mode": "Disabled"}):
+        await world.apply_job(**ENVIRONMENT)
+        job = await world.until_phase("Failed")
+        assert "sandbox.mode" in condition(job, "Accepted")["message"]
+
+        async def told():
+            return [event for event in await world.events() if "sandbox.mode" in event["message"]]
+
+        told_events = await world.until(told, "an event says so")
+    assert all(event["type"] == "Warning" for event in told_events)
+    assert await world.names(PODS) == []
+
+
+async def test_a_runtime_class_that_is_missing_is_named(world, operating):
+    with operating(sandbox={"mode": "Required", "runtimeClassName": "kata"}):
+        await world.apply_job()
+        job = await world.until_phase("Failed")
+    assert condition(job, "Failed")["reason"] == "SandboxUnavailable"
+    assert "'kata'" in condition(job, "Failed")["message"]
+
+
+async def test_an_operator_for_all_namespaces_serves_this_one(world, operating):
+    with operating(watchNamespaces=[]):
+        await started(world)
