@@ -7,7 +7,7 @@ import time
 
 from . import report
 
-HEARTBEAT_SECONDS = 15
+HEARTBEAT_SECONDS = 30
 _RESTART_SECONDS = 1.0
 ENDED = ("Succeeded", "Failed")
 _STATISTICS = ("mean", "min", "max", "stdDev")

@@ -11,7 +11,6 @@ from ...api.job import JobSpec
 from ...workloads.options import Images
 from ..observation import Refused
 
-
 MAX_HYDRA_BYTES = 64 * 1024
 """As JSON. The plan that carries them is one environment string, of which Linux takes 128 KiB."""
 ROUTE_FIELDS = {"base_url": "baseUrl", "api_key": "apiKey", "model_name": "model"}
