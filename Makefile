@@ -65,6 +65,10 @@ images: cluster ## build the images and load those that changed
 	$(DEVCLUSTER) images build
 	$(DEVCLUSTER) images load
 
+.PHONY: bench
+bench: $(VENV)/installed cluster images ## measure: latency, rollouts per second, memory
+	PYTHONPATH=operator:tests:. $(BIN)/python bench/run.py
+
 .PHONY: crds
 crds: $(VENV)/installed ## generate crds/ from the API models
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.crds crds/ charts/nhx-gym-operator/files/crds/

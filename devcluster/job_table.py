@@ -99,9 +99,12 @@ def follow(watch: Watch, table: JobTable, seconds: float) -> str:
 
 def aggregate_lines(aggregates: list[dict]) -> list[str]:
     header = ["NAME", "UNIT", "VALUE", "COUNT", *(name.upper() for name in _STATISTICS)]
-    rows = [[a["name"], a.get("unit") or "", *(_number(a.get(field)) for field in ("value", "count", *_STATISTICS))]
-            for a in aggregates]  # fmt: skip
-    return columns([header, *rows])
+    return columns([header, *(_aggregate_row(aggregate) for aggregate in aggregates)])
+
+
+def _aggregate_row(aggregate: dict) -> list[str]:
+    name, unit, count = (str(aggregate.get(field) or "") for field in ("name", "unit", "count"))
+    return [name, unit, _number(aggregate.get("value")), count, *(_number(aggregate.get(field)) for field in _STATISTICS)]
 
 
 def columns(rows: list[list[str]]) -> list[str]:
@@ -110,4 +113,5 @@ def columns(rows: list[list[str]]) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else str(round(value, 4))
+    # The API server stores 80.0 as 80.
+    return "" if value is None else str(round(float(value), 4))

@@ -98,7 +98,7 @@ def _usable_revision(installation: Installation) -> int | None:
     """A release that a killed helm left half-way would refuse an upgrade: it is removed. One that killed tests left is
     nothing to go back to."""
     here = f"--namespace={installation.namespace}"
-    releases = json.loads(cluster.helm("list", here, "--all", f"--filter=^{installation.release}$", "--output=json"))
+    releases = json.loads(cluster.helm("list", here, f"--filter=^{installation.release}$", "--output=json"))
     if not releases:
         return None
     if releases[0]["status"] != "deployed":

@@ -23,6 +23,8 @@ WORDCHECK = ROOT / "examples/wordcheck"
 _WORDCHECK_GOLD = "wordcheck.jsonl"
 
 INSTANT_PORT, SLOW_PORT, WATCHED_PORT = 8000, 8001, 8002
+PATIENCE_SECONDS = 500
+"""For Gym's start: the machine may be busy with anything."""
 SLOW_SECONDS = 3
 """A call to the slow server takes so long that a running host can be looked at, or killed, in the middle of a run."""
 
@@ -37,6 +39,7 @@ def mcqa_job(namespace: str, name: str, *, port: int = INSTANT_PORT, **gym: Any)
         "modelType": "vllm_model",
         "numRepeats": REPEATS,
         "concurrency": 8,
+        "startupTimeoutSeconds": PATIENCE_SECONDS,
     }
     return job(namespace, name, {"bundled": MCQA_ROWS}, target | gym, scripted_model(port))
 

@@ -15,8 +15,8 @@ from support.cluster import ROOT, CommandError, Object
 from support.job_watch import phase
 from support.report import describe, pods_of
 
-RUN_SECONDS = 420
-"""From apply to the end of a job whose Gym starts beside two others on two cores."""
+RUN_SECONDS = 600
+"""From apply to the end of a job whose Gym starts beside others on two busy cores."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,12 @@ class Run:
         if not found:
             raise AssertionError(f"the job has no {role} pod, only {[p['metadata']['name'] for p in self.pods]}")
         return max(found, key=lambda pod: int(pod["metadata"]["labels"]["evals.nhx.io/attempt"]))
+
+    def image_id(self, role: str, container: str) -> str:
+        """What the kubelet says it ran."""
+        status = self.pod(role)["status"]
+        entries = status.get("initContainerStatuses", []) + status["containerStatuses"]
+        return next(entry["imageID"] for entry in entries if entry["name"] == container)
 
 
 def succeeded(world: World, job: Object, **facts: Any) -> Run:

@@ -19,6 +19,7 @@ config = GymRuntimeConfig(
     model_type="vllm_model",
     num_repeats=int(repeats),
     concurrency=8,
+    startup_timeout_s=500,
     hydra_params={
         "policy_base_url": base_url,
         "policy_api_key": os.environ["POLICY_KEY"],

@@ -55,7 +55,8 @@ class World:
         self._remove_namespaces(*_job_namespaces())
         for installation in (RUNC, COLOCATED):
             installations.uninstall(installation)
-        installations.restore(GVISOR, self._before.get(GVISOR.release))
+        if GVISOR.release in self._before:
+            installations.restore(GVISOR, self._before[GVISOR.release])
         self._remove_namespaces(*_own_namespaces())
 
     def _serve_models(self) -> None:

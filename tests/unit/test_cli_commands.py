@@ -267,7 +267,9 @@ def test_logs_of_one_role_are_those_alone(cluster):
     result = call("logs", "mcqa", "--role", "gate", "--tail", "5")
 
     assert result.exit_code == 0 and "refused, as it must be" in result.output
-    assert cluster.calls("logs") == [["--namespace=evals", "logs", "mcqa-host-0-1", "--container=sandbox-gate", "--tail=5"]]
+    assert cluster.calls("logs") == [
+        ["--namespace=evals", "logs", "mcqa-host-0-1", "--container=sandbox-gate", "--tail=5"]
+    ]
 
 
 def test_a_container_that_never_started_is_shown_with_its_reason(cluster):

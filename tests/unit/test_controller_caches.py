@@ -63,6 +63,30 @@ def test_an_object_that_was_deleted_does_not_come_back_with_a_late_event(caches)
     assert versions(caches) == {}
 
 
+def test_an_object_whose_label_is_given_back_comes_back(caches):
+    caches.handle(PODS, "ADDED", pod(5))
+    caches.handle(PODS, "DELETED", pod(9))
+    caches.handle(PODS, "ADDED", pod(10))
+    assert versions(caches) == {"p1": 10}
+
+
+def test_an_object_that_is_known_to_be_deleted_does_not_come_back_at_all(caches):
+    caches.handle(PODS, "ADDED", pod(5))
+    caches[PODS].remove("p1")
+    caches.handle(PODS, "MODIFIED", pod(8))
+    assert versions(caches) == {}
+
+
+def test_a_pod_that_is_labelled_for_another_job_leaves_the_first_one(caches):
+    caches.handle(PODS, "ADDED", pod(5))
+    stolen = pod(6)
+    stolen["metadata"]["labels"] = {"evals.nhx.io/job-uid": "another"}
+    caches.handle(PODS, "MODIFIED", stolen)
+    assert caches[PODS].owned_by(UID) == []
+    caches.handle(PODS, "DELETED", stolen)
+    assert caches[PODS].owned_by(UID) == []
+
+
 def test_an_object_made_anew_under_the_same_name_is_another_one(caches):
     caches.handle(PODS, "ADDED", pod(5, "old"))
     caches.handle(PODS, "ADDED", pod(9, "new"))

@@ -47,13 +47,17 @@ def test_every_rollout_recorded_is_complete():
 
 
 def test_fewer_but_enough_is_complete_and_degraded():
-    result = outcome(done=8, message="8 of 10 rollouts have a reward", degraded=["2 model (400 Bad Request)"])
+    result = outcome(
+        done=8,
+        message="8 of 10 rollouts have a reward",
+        degraded=["8 of 10 rollouts have a reward; missing: 2 model (400 Bad Request)"],
+    )
     decision = decide(finished(result), NOW)
     assert decision.status["phase"] == "Succeeded"
     assert condition_of(decision, "Complete")["reason"] == "MinCoverageReached"
     degraded = condition_of(decision, "Degraded")
     assert degraded["reason"] == "RolloutsMissing"
-    assert "8 of 10" in degraded["message"] and "400 Bad Request" in degraded["message"]
+    assert degraded["message"] == "8 of 10 rollouts have a reward; missing: 2 model (400 Bad Request)"
     assert decision.status["progress"]["summary"] == "10/10"
     assert decision.status["progress"]["failed"] == 2
 
@@ -83,7 +87,8 @@ def test_all_that_the_outcome_says_is_shown():
         aggregates=[score],
         aggregates_dropped=3,
         usage={"policy": ModelUsage(calls=10, total_tokens=120)},
-        versions={"nemo-gym": "0.5.0", "kernel": "#1 SMP gVisor"},
+        versions={"nemo-gym": "0.5.0"},
+        host_kernel="#1 SMP gVisor",
         environment_digest="sha256:ab",
         warnings=["5 rows, 1 distinct: use numRepeats"],
     )

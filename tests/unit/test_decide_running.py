@@ -4,9 +4,10 @@ import copy
 
 import pytest
 
+from nhx_gym_operator.api.conditions import PodReason
 from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, Stage
 from nhx_gym_operator.controller.decide import decide
-from nhx_gym_operator.controller.observation import PodEvent
+from nhx_gym_operator.controller.observation import PodEvent, Refusal
 from nhx_gym_operator.workloads import secrets
 from nhx_gym_operator.workloads.workload import ConfigMapFiles
 from support.controller_values import (
@@ -136,6 +137,14 @@ def test_images_that_ran_are_named_by_digest():
 )
 def test_a_child_that_was_deleted_is_made_again(changes, expected):
     assert kinds(decide(working(**changes), NOW)) == expected
+
+
+def test_what_was_refused_to_a_running_job_is_not_asked_for_again_before_its_time():
+    refused = Refusal(PodReason.POD_REFUSED, "quota", after(3))
+    decision = decide(working(policies=(), refusal=refused), NOW)
+    assert kinds(decision) == []
+    assert decision.requeue_after == 3
+    assert "Apply NetworkPolicy mcqa-host" in kinds(decide(working(policies=(), refusal=refused), after(3)))
 
 
 def test_a_service_made_again_keeps_the_address_that_the_host_knows():

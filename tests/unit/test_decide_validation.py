@@ -4,7 +4,8 @@ import pytest
 
 from nhx_gym_operator.api import bundled
 from nhx_gym_operator.controller.decide import decide
-from support.controller_values import NOW, condition_of, holds, installation, job, new
+from nhx_gym_operator.controller.observe import parse_job
+from support.controller_values import NOW, UID, accepted_status, condition_of, holds, installation, job, new
 
 SERVERS = {"resources_servers/mcqa": [], "resources_servers/ifbench": ["spacy", "emoji"]}
 
@@ -47,6 +48,16 @@ def test_a_spec_that_cannot_be_read_is_refused_with_the_place():
     decision = decide(new(invalid="spec.models: Field required"), NOW)
     assert condition_of(decision, "Failed")["reason"] == "InvalidSpec"
     assert "spec.models" in condition_of(decision, "Failed")["message"]
+
+
+def test_a_job_whose_spec_can_no_longer_be_read_keeps_the_status_it_has():
+    raw = {"metadata": {"name": "mcqa", "namespace": "team", "uid": UID}, "spec": {}, "status": accepted_status()}
+    owner, invalid = parse_job(raw)
+    assert owner.status.to_dict() == accepted_status()
+    refused = decide(new(owner, invalid=invalid), NOW)
+    assert condition_of(refused, "Failed")["reason"] == "InvalidSpec"
+    owner, invalid = parse_job({**raw, "status": refused.status})
+    assert decide(new(owner, invalid=invalid), NOW).status == refused.status
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,10 @@ class ConditionType(StrEnum):
     """Final: no usable result, though what was scored is still shown."""
 
 
+FINAL = (ConditionType.COMPLETE, ConditionType.FAILED)
+"""A job of which one of these is True has ended."""
+
+
 class FileSetConditionType(StrEnum):
     """Types in `FileSet.status.conditions`."""
 
@@ -161,10 +165,3 @@ class FileSetReason(StrEnum):
     CONFIG_MAP_KEY_MISSING = "ConfigMapKeyMissing"
     NO_FILES = "NoFiles"
     """The source exists and holds nothing."""
-
-
-class EventReason(StrEnum):
-    """Reasons of events that are not also a condition's reason."""
-
-    CLEANED_UP = "CleanedUp"
-    """Pods of a finished job were removed."""

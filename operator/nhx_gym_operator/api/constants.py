@@ -17,7 +17,7 @@ CATEGORY = "evals"
 """`kubectl get evals` lists everything of this API group."""
 
 FIELD_MANAGER = "nhx-gym-operator"
-"""Owner of every field that the operator applies."""
+"""Owner of every field that the operator applies, and who reports its events."""
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "nhx-gym-operator"

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from .constants import API_VERSION, JOB_KIND, POLICY_MODEL, Isolation, Phase
+from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .origins import gym_config, kubernetes, ours, page, run_config
+from .outcome import MAX_AGGREGATES
 from .resource import (
     CONDITION_LIST,
     ApiModel,
@@ -29,10 +31,8 @@ from .resource import (
 from .wire import Placement
 
 PLACEMENT_PAGE = "evals/agent-eval/gym-runner.mdx"
-CUSTOM_ENVIRONMENT_PAGE = "evals/agent-eval/gym-custom-environment.mdx"
 
 WEEK_SECONDS = 7 * 24 * 3600
-MAX_AGGREGATES = 64
 
 COMPONENT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 MODEL_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -248,7 +248,7 @@ class GymSpec(ApiModel):
 class Target(ApiModel):
     """What the tasks are put to. `gym` is the only kind."""
 
-    gym: Annotated[GymSpec, page("evals/agent-eval/gym-runner.mdx", '"kind": "gym"')] = Field(
+    gym: Annotated[GymSpec, page(PLACEMENT_PAGE, '"kind": "gym"')] = Field(
         description="An agent in a NeMo Gym environment."
     )
 
@@ -294,7 +294,7 @@ class ModelSpec(ApiModel):
         default=600.0,
         gt=0,
         le=WEEK_SECONDS,
-        description="Longest time for one call, its retries not included.",
+        description="Longest time for one call, its retries included.",
     )
     max_retries: Annotated[int, ours("as the OpenAI client's", default="openai.DEFAULT_MAX_RETRIES")] = Field(
         default=2,
@@ -475,6 +475,9 @@ class JobModelUsage(ApiModel):
     input_tokens: int = Field(default=0, ge=0, description="Tokens sent, as the endpoint counts.")
     output_tokens: int = Field(default=0, ge=0, description="Tokens received.")
     total_tokens: int = Field(default=0, ge=0, description="Both together.")
+    unmetered_calls: int = Field(
+        default=0, ge=0, description="Answered calls that stated no tokens: with any, the counts are lower bounds."
+    )
 
 
 class JobResults(ApiModel):

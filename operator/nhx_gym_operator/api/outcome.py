@@ -21,8 +21,9 @@ MAX_AGGREGATES = 64
 MAX_DECODED_BYTES = 64 * 1024
 """A compressed outcome that would grow beyond this is refused: the message comes from a container."""
 
+STATISTICS = ("mean", "min", "max", "median", "std_dev", "sample_std_dev")
+"""Fields of an aggregate that only a range has."""
 _COMPRESSED_PREFIX = b"z1:"
-_STATISTICS = ("mean", "min", "max", "median", "std_dev", "sample_std_dev")
 _SHORT_TEXT = 500
 
 
@@ -100,4 +101,4 @@ def _ever_smaller(outcome: Outcome) -> Iterator[Outcome]:
 
 
 def _without_statistics(aggregate: Aggregate) -> Aggregate:
-    return aggregate.model_copy(update=dict.fromkeys(_STATISTICS))
+    return aggregate.model_copy(update=dict.fromkeys(STATISTICS))

@@ -41,7 +41,6 @@ HOST_PLAN_ENV = "NHX_HOST_PLAN"
 POD_IP_ENV = "NHX_POD_IP"
 NODE_NAME_ENV = "NHX_NODE_NAME"
 
-JOB_DIR = "/job"
 RESULTS_DIR = "/job/results"
 WORK_DIR = "/job/work"
 DATASET_FILE = "/job/dataset/dataset.jsonl"

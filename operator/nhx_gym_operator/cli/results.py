@@ -38,14 +38,16 @@ def aggregate_table(aggregates: list[dict[str, Any]]) -> Table:
     for heading in ("VALUE", "COUNT", *_STATISTICS.values()):
         table.add_column(heading, justify="right")
     for aggregate in aggregates:
-        numbers = [_number(aggregate.get(field)) for field in ("value", "count", *_STATISTICS)]
+        count = str(aggregate.get("count") or "")
+        numbers = [_number(aggregate.get("value")), count, *(_number(aggregate.get(field)) for field in _STATISTICS)]
         # Text, since names such as `pass@1[avg-of-2]` would be read as markup.
         table.add_row(*(Text(cell) for cell in (aggregate["name"], aggregate.get("unit") or "", *numbers)))
     return table
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else str(round(value, 4))
+    # The API server stores 80.0 as 80.
+    return "" if value is None else str(round(float(value), 4))
 
 
 def _none_yet(job: Job) -> str:
@@ -64,7 +66,7 @@ def _none_yet(job: Job) -> str:
 def _notes(job: Job) -> list[str]:
     status = job.status
     results = status.get("results") or {}
-    notes = ["", job.says, f"rollouts: {job.progress or 0}, coverage: {_number(status.get('coverage')) or 'unknown'}"]
+    notes = ["", f"{job.says} (coverage {_number(status.get('coverage')) or 'unknown'})"]
     if status.get("aggregatesDropped"):
         notes.append(f"{status['aggregatesDropped']} more aggregates are in summary.json of the bundle")
     if results.get("location"):

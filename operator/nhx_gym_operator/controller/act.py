@@ -14,7 +14,7 @@ from typing import Any
 
 from ..api.conditions import PodReason
 from .caches import Caches
-from .kube import JOBS, PODS, SECRETS, ApiError, KubeClient, resource_of
+from .kube import PODS, SECRETS, ApiError, KubeClient, resource_of
 from .observation import Action, Apply, Create, CreateTogether, DeletePod
 
 Manifest = dict[str, Any]
@@ -59,14 +59,14 @@ class Actor:
                 await self._delete(action)
 
     async def write_status(self, raw: Manifest, status: Manifest) -> bool:
-        """Writes what differs; False if nothing does. The patch holds the resource version that the
-        decision was made from, so that a decision from old news becomes a conflict."""
+        """Writes what differs of a job's or a FileSet's status; False if nothing does. The patch holds the
+        resource version that the decision was made from, so that one from old news becomes a conflict."""
         patch = merge_patch(raw.get("status") or {}, status)
         if not patch:
             return False
         metadata = raw["metadata"]
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
-        answer = await self._api.patch_status(JOBS, metadata["namespace"], metadata["name"], body)
+        answer = await self._api.patch_status(resource_of(raw), metadata["namespace"], metadata["name"], body)
         self._remember(answer)
         return True
 

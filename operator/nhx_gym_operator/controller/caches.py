@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ RELIST_DEBOUNCE_SECONDS = 1.0
 PRIME_SECONDS = 120.0
 """An API server that starts answers 429 and 503 for a while, and 404 for a CRD that was just made."""
 _GHOSTS_PER_JOB = 16
+_DEAD_LIMIT = 20_000
 
 OURS = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
@@ -64,8 +66,8 @@ KINDS = (
 
 
 class Store:
-    """All objects of one kind by UID. An older version never replaces a newer one, and an object
-    that is known to be deleted does not come back."""
+    """All objects of one kind by UID. An older version never replaces a newer one, and a late event
+    never brings back what is gone."""
 
     def __init__(self, kind: Kind, listener: Listener) -> None:
         self.kind = kind
@@ -73,29 +75,44 @@ class Store:
         self._objects: dict[str, Manifest] = {}
         self._by_owner: dict[str, set[str]] = {}
         self._by_name: dict[tuple[str, str], set[str]] = {}
-        self._dead: dict[str, None] = {}
+        self._dead: dict[str, float] = {}
+        """UIDs that are gone, with the version that it takes to be believed again."""
 
     def put(self, obj: Manifest) -> None:
         uid = obj["metadata"]["uid"]
         known = self._objects.get(uid)
-        if uid in self._dead or (known is not None and _version(obj) <= _version(known)):
+        if _version(obj) <= (_version(known) if known is not None else self._dead.get(uid, -1)):
             return
+        self._dead.pop(uid, None)
+        if known is not None:
+            self._unindex(uid, known)
         self._objects[uid] = obj
         self._by_owner.setdefault(owner_uid(obj), set()).add(uid)
         self._by_name.setdefault(_name(obj), set()).add(uid)
         self._listener(self.kind.resource, obj)
 
     def remove(self, uid: str) -> None:
-        """Forgets an object for good. Late events of it are ignored."""
-        self._dead[uid] = None
+        """Forgets an object that is known to be deleted, whatever events of it are still to come."""
+        self._forget(uid, math.inf)
+
+    def drop(self, uid: str) -> None:
+        """Forgets an object that watch or list no longer show: it was deleted, or somebody took away the
+        label it is selected by, and a newer version of it may come back."""
+        if uid in self._objects:
+            self._forget(uid, _version(self._objects[uid]))
+
+    def _forget(self, uid: str, version: float) -> None:
+        self._dead[uid] = version
         while len(self._dead) > _DEAD_LIMIT:
             self._dead.pop(next(iter(self._dead)))
         obj = self._objects.pop(uid, None)
-        if obj is None:
-            return
+        if obj is not None:
+            self._unindex(uid, obj)
+            self._listener(self.kind.resource, obj)
+
+    def _unindex(self, uid: str, obj: Manifest) -> None:
         _discard(self._by_owner, owner_uid(obj), uid)
         _discard(self._by_name, _name(obj), uid)
-        self._listener(self.kind.resource, obj)
 
     def get(self, uid: str) -> Manifest | None:
         return self._objects.get(uid)
@@ -125,7 +142,7 @@ class Store:
             and (scope is None or self._objects[uid]["metadata"].get("namespace") in scope)
         ]
         for uid in vanished:
-            self.remove(uid)
+            self.drop(uid)
         for obj in listed:
             self.put(obj)
         return len(vanished)
@@ -153,7 +170,7 @@ class Caches:
         store = self._stores[resource]
         if event_type == "DELETED":
             store.put(obj)
-            store.remove(obj["metadata"]["uid"])
+            store.drop(obj["metadata"]["uid"])
             return
         store.put(obj)
         if event_type is None:
@@ -226,9 +243,6 @@ class Caches:
         ghosts[pod["metadata"]["uid"]] = pod
         while len(ghosts) > _GHOSTS_PER_JOB:
             ghosts.pop(next(iter(ghosts)))
-
-
-_DEAD_LIMIT = 20_000
 
 
 def owner_uid(obj: Manifest) -> str:

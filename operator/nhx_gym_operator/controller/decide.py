@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ..api.conditions import (
+    FINAL,
     AcceptedReason,
     ConditionType,
     PodReason,
@@ -27,7 +28,7 @@ from . import podview
 from .clock import format_time, seconds_since
 from .draft import StatusDraft
 from .inputs import Missing
-from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refused
+from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refusal, Refused
 from .policies import attempt as attempts
 from .policies import cleanup, hosts, infrastructure, outcome, placement, results, retry, startup, validation
 from .policies.attempt import Attempt
@@ -35,7 +36,6 @@ from .policies.phase import phase
 
 INPUTS_RETRY_SECONDS = 5.0
 WITHDRAWN_RETRY_SECONDS = 2.0
-_FINAL = (ConditionType.COMPLETE, ConditionType.FAILED)
 
 
 def decide(observation: Observation, now: datetime) -> Decision:
@@ -59,7 +59,7 @@ class _Decider:
     def decide(self) -> Decision:
         if self.job.metadata.deletion_timestamp:
             return Decision(self.draft.data, cleanup.of_deleted(self.observation))
-        if any(self.draft.is_true(kind) for kind in _FINAL):
+        if any(self.draft.is_true(kind) for kind in FINAL):
             actions, again = cleanup.of_finished(self.observation, self.now)
             return Decision(self.draft.data, actions, again)
         if self._is_accepted():
@@ -77,12 +77,12 @@ class _Decider:
 
     def _is_accepted(self) -> bool:
         """Pins the placement, once. False if the job is refused."""
-        if self.draft.data.get("placement"):
-            return True
-        self.draft.data["startTime"] = format_time(self.now)
         if self.observation.invalid:
             return self._refuse(Refused(AcceptedReason.INVALID_SPEC, self.observation.invalid))
+        if self.draft.data.get("placement"):
+            return True
         spec = self.job.spec
+        self.draft.data["startTime"] = format_time(self.now)
         self.draft.data["model"] = spec.policy.model
         placed = placement.place(spec, self.settings.sandbox, self.observation.runtime_class)
         refused = placed if isinstance(placed, Refused) else validation.refuse(spec, self.settings.images)
@@ -244,20 +244,28 @@ class _Decider:
                 f"{refusal.message}; still so after {limit:g} s (the operator's setting timeouts.podAdmissionSeconds)",
             )
             return True
+        waits = self._waits_after_refusal(refusal)
+        if waits:
+            self.requeue.append(left)
+        return waits
+
+    def _waits_after_refusal(self, refusal: Refusal) -> bool:
         pause = seconds_since(self.now, refusal.retry_at)
         if pause > 0:
-            self.requeue.append(min(pause, left))
+            self.requeue.append(pause)
         return pause > 0
 
     # Pods exist
 
     def _go_on(self, attempt: Attempt) -> None:
+        workload = self._build(attempt.number)
+        self._show_results(workload)
         self._show_staged(attempt)
         progress = self.observation.progress_of(attempt.number)
         if progress:
             results.show_progress(self.draft, progress)
         if self._is_sandboxed:
-            self._show_sandbox(attempt)
+            self._show_sandbox(attempt, workload.hosts)
         collecting = progress is not None and progress.stage is not Stage.STARTING
         if collecting and progress:
             reason = RunReason.COLLECTING if progress.stage is Stage.COLLECTING else RunReason.SCORING
@@ -266,14 +274,14 @@ class _Decider:
             words = progress.message if progress and progress.message else "the job's pods were created"
             self.draft.set(ConditionType.RUNNING, False, PodReason.PODS_CREATED, words)
         self._poll(attempt)
-        self._keep_up(attempt)
-        self._show_waiting(attempt)
+        self._keep_up(attempt, workload)
+        self._show_waiting(attempt, workload)
 
-    def _keep_up(self, attempt: Attempt) -> None:
+    def _keep_up(self, attempt: Attempt, workload: Workload) -> None:
         """Makes again what the running job needs and somebody removed."""
-        workload = self._build(attempt.number)
-        self._show_results(workload)
-        self.actions += infrastructure.missing(self.observation, workload)
+        refusal = self.observation.refusal
+        if refusal is None or not self._waits_after_refusal(refusal):
+            self.actions += infrastructure.missing(self.observation, workload)
         if not self._is_sandboxed:
             return
         useless = hosts.to_remove(self.observation, attempt, workload.cluster_ip, self.now)
@@ -291,11 +299,11 @@ class _Decider:
         self.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
         self.actions.append(CreateTogether(tuple(pods.host_pod(workload, ordinal) for ordinal in ordinals)))
 
-    def _show_sandbox(self, attempt: Attempt) -> None:
+    def _show_sandbox(self, attempt: Attempt, desired: int) -> None:
         ready = hosts.readiness(self.observation, attempt)
         self.draft.set(ConditionType.SANDBOX_READY, ready.ready, ready.reason, ready.message)
         if "hosts" not in self.draft.data:
-            results.show_hosts(self.draft, 0, self._hosts)
+            results.show_hosts(self.draft, 0, desired)
 
     def _show_staged(self, attempt: Attempt) -> None:
         if self.job.spec.target.gym.environment is None or attempt.evaluator is None:
@@ -306,7 +314,7 @@ class _Decider:
         elif not ended:
             self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING, "the environment is being staged")
 
-    def _show_waiting(self, attempt: Attempt) -> None:
+    def _show_waiting(self, attempt: Attempt, workload: Workload) -> None:
         """What keeps pods from running, on the condition of the pod that it concerns."""
         found = startup.waiting(self.observation, attempt, self.now)
         over = next((waiting for waiting in found if waiting.is_over), None)
@@ -321,15 +329,13 @@ class _Decider:
                 self.draft.set(ConditionType.SANDBOX_READY, False, waiting.reason, waiting.message)
             if not self.draft.is_true(ConditionType.RUNNING):
                 self.draft.set(ConditionType.RUNNING, False, waiting.reason, waiting.message)
-            self._restore_tokens(attempt, waiting)
+            if waiting.problem.missing_input:
+                self._restore_tokens(workload, waiting.message)
 
-    def _restore_tokens(self, attempt: Attempt, waiting: startup.Waiting) -> None:
-        """Posts the job's own Secrets again if it is one of those that the kubelet misses."""
-        own = secrets.token_secrets(self._build(attempt.number))
-        if waiting.problem and waiting.problem.missing_input:
-            self.actions += [
-                Create(manifest) for manifest in own if repr(manifest["metadata"]["name"]) in waiting.message
-            ]
+    def _restore_tokens(self, workload: Workload, missing: str) -> None:
+        """Posts the job's own Secret again if it is the one that the kubelet misses."""
+        own = secrets.token_secrets(workload)
+        self.actions += [Create(manifest) for manifest in own if repr(manifest["metadata"]["name"]) in missing]
 
     def _poll(self, attempt: Attempt) -> None:
         evaluator = attempt.evaluator
@@ -369,10 +375,6 @@ class _Decider:
     @property
     def _is_sandboxed(self) -> bool:
         return self.draft.data["placement"] == Placement.SANDBOXED
-
-    @property
-    def _hosts(self) -> int:
-        return 1 if self._is_sandboxed else 0
 
 
 _HOST_WAS_READY = "the gate passed and Gym answered"

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..api.conditions import ConditionType, PodReason, RunReason, SandboxReason, StagedReason
+from ..api.constants import FIELD_MANAGER
 from .kube import ApiError, KubeClient
 
 Manifest = dict[str, Any]
 
-COMPONENT = "nhx-gym-operator"
 MESSAGE_LIMIT = 1000
 """The API server takes 1,024 characters of an event's message."""
 _BAD_WHEN_TRUE = {ConditionType.FAILED, ConditionType.DEGRADED}
@@ -70,9 +70,9 @@ def _event(job: Manifest, condition: Manifest) -> Manifest:
         "firstTimestamp": moment,
         "lastTimestamp": moment,
         "count": 1,
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "reportingInstance": COMPONENT,
+        "source": {"component": FIELD_MANAGER},
+        "reportingComponent": FIELD_MANAGER,
+        "reportingInstance": FIELD_MANAGER,
     }
 
 

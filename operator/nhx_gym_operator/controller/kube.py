@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio import client, config
 
-from ..api.constants import FIELD_MANAGER, FILESET_PLURAL, GROUP, JOB_PLURAL, VERSION
+from ..api.constants import FIELD_MANAGER, FILESET_KIND, FILESET_PLURAL, GROUP, JOB_KIND, JOB_PLURAL, VERSION
 
 Manifest = dict[str, Any]
 
@@ -44,8 +44,8 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-JOBS = Resource(GROUP, VERSION, JOB_PLURAL, "AgentEvalJob")
-FILESETS = Resource(GROUP, VERSION, FILESET_PLURAL, "FileSet")
+JOBS = Resource(GROUP, VERSION, JOB_PLURAL, JOB_KIND)
+FILESETS = Resource(GROUP, VERSION, FILESET_PLURAL, FILESET_KIND)
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")
 SECRETS = Resource("", "v1", "secrets", "Secret")

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..api.conditions import FINAL
 from ..api.job import AgentEvalJob, JobStatus
 from ..api.resource import ObjectMeta
 from ..api.wire import Progress
@@ -20,8 +21,6 @@ from .settings import Installation
 
 Manifest = dict[str, Any]
 
-_FINAL = {"Complete", "Failed"}
-
 
 class Observer:
     """Caches and a few reads on demand: what a job names is looked up only when pods are to be made."""
@@ -34,7 +33,7 @@ class Observer:
     async def observe(self, raw: Manifest, progress: Progress | None, refusal: Refusal | None) -> Observation:
         """Everything about the job `raw`. Raises `ApiError` if a read fails for another reason than that
         the object is absent or forbidden."""
-        job, invalid = _parse(raw)
+        job, invalid = parse_job(raw)
         namespace, uid = job.metadata.namespace, job.metadata.uid
         pods = tuple(self._caches[PODS].owned_by(uid))
         is_over = bool(job.metadata.deletion_timestamp) or _is_final(job)
@@ -74,20 +73,24 @@ class Observer:
         )
 
 
-def _parse(raw: Manifest) -> tuple[AgentEvalJob, str]:
+def parse_job(raw: Manifest) -> tuple[AgentEvalJob, str]:
+    """The job, and why its spec cannot be read; a job without a readable spec has None in its place."""
     try:
         return AgentEvalJob.model_validate(raw), ""
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
+        # With its status: a job that has ended stays as it ended, and one that is refused is refused once.
         job = AgentEvalJob.model_construct(
-            metadata=ObjectMeta.model_validate(raw["metadata"]), status=JobStatus(), spec=None
+            metadata=ObjectMeta.model_validate(raw["metadata"]),
+            status=JobStatus.model_validate(raw.get("status") or {}),
+            spec=None,
         )
         return job, f"{where}: {problem['msg']}; delete the job and apply it again as the present CRD asks"
 
 
 def _is_final(job: AgentEvalJob) -> bool:
-    return any(entry.type in _FINAL and entry.status == "True" for entry in job.status.conditions or ())
+    return any(entry.type in FINAL and entry.status == "True" for entry in job.status.conditions or ())
 
 
 def _has_evaluator(pods: tuple[Manifest, ...]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..api.fileset import FileSet
 from . import clock, events
-from .act import ActionRefused, Actor, merge_patch
+from .act import ActionRefused, Actor
 from .cached_reads import CachedReads
 from .caches import Caches, owner_uid
 from .decide import decide
@@ -149,12 +149,7 @@ class Reconciler:
         keys = await self._inputs.config_map_keys(file_set.metadata.namespace, file_set.spec.source.config_map.name)
         found = keys if isinstance(keys, Missing) else file_set_files(file_set, keys)
         status = file_set_status(file_set, found, self._now())
-        patch = merge_patch(raw.get("status") or {}, status)
-        if patch:
-            metadata = raw["metadata"]
-            body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
-            answer = await self._api.patch_status(FILESETS, metadata["namespace"], metadata["name"], body)
-            self.caches[FILESETS].put(answer)
+        await self._actor.write_status(raw, status)
         resolved = status["conditions"][0]["status"] == "True"
         return RESOLVED_AGAIN_SECONDS if resolved else UNRESOLVED_AGAIN_SECONDS
 

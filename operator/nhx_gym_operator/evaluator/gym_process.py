@@ -21,12 +21,11 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.process import (
 from pydantic import ValidationError
 
 from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV, EVALUATOR_PORT, MODEL_PATH, GymTarget, ModelRoute
+from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings
+from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV, EVALUATOR_PORT, GymTarget, ModelRoute
 
 from .errors import JobFailed
 
-TOKEN_ENV = "NHX_HOST_TOKEN"
-"""Gym's configuration refers to this variable, so that the token stands in no argument and no file."""
 VENV_DIR_ENV = "NEMO_GYM_VENV_DIR"
 DEFAULT_VENV_DIR = "/opt/gym_venvs"
 
@@ -44,7 +43,8 @@ def runtime_config(target: GymTarget, models: Sequence[ModelRoute], port: int = 
     package index can be overridden. Raises `JobFailed` if Gym could not take it.
     """
     offline = {"skip_venv_if_present": True, "uv_venv_dir": os.environ.get(VENV_DIR_ENV, DEFAULT_VENV_DIR)}
-    ours = {"global_aiohttp_client_request_debug": True, **model_settings(models, port)}
+    gateway = model_settings(f"http://127.0.0.1:{port}", {route.name: route.model for route in models})
+    ours = {"global_aiohttp_client_request_debug": True, **gateway}
     if target.agent_config is None:
         message = "spec.target.gym.agentConfig is missing; only an environment package can declare the agent instead"
         raise JobFailed(RunReason.EVALUATION_FAILED, message)
@@ -67,17 +67,6 @@ def runtime_config(target: GymTarget, models: Sequence[ModelRoute], port: int = 
     except ValidationError as error:
         message = f"spec.target.gym does not fit GymRuntimeConfig: {error}"
         raise JobFailed(RunReason.EVALUATION_FAILED, message) from error
-
-
-def model_settings(models: Sequence[ModelRoute], port: int) -> dict[str, str]:
-    """`<name>_base_url`, `<name>_api_key` and `<name>_model_name` of every model of the job."""
-    settings: dict[str, str] = {}
-    for route in models:
-        prefix = route.name.replace("-", "_")
-        settings[f"{prefix}_base_url"] = f"http://127.0.0.1:{port}{MODEL_PATH.format(name=route.name)}"
-        settings[f"{prefix}_api_key"] = f"${{oc.env:{TOKEN_ENV}}}"
-        settings[f"{prefix}_model_name"] = route.model
-    return settings
 
 
 def gym_environment(config: GymRuntimeConfig, token: str) -> dict[str, str]:

@@ -92,7 +92,9 @@ class HostRegistry:
             self._fail(slot, registration)
         elif registration.state is HostState.READY and slot.host is None:
             url = await self._reachable(registration, peer)
-            slot.host = Host(registration.ordinal, registration.boot_id, url, self.tokens[registration.ordinal])
+            # Meanwhile another launcher may have come in its place, or the host may have failed.
+            if (slot.boot_id, slot.state, slot.host) == (registration.boot_id, HostState.READY, None):
+                slot.host = Host(registration.ordinal, registration.boot_id, url, self.tokens[registration.ordinal])
         log.info("host %d is %s", registration.ordinal, registration.state)
         self._say()
         self._changed.set()

@@ -15,7 +15,7 @@ from nhx_evals_sdk.agent_eval.results import AgentEvalResult
 from nhx_evals_sdk.values.results import AggregateScore
 
 from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.outcome import MAX_AGGREGATES, encode_outcome
+from nhx_gym_operator.api.outcome import MAX_AGGREGATES, STATISTICS, encode_outcome
 from nhx_gym_operator.api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress, Stage
 
 from .plan import Paths
@@ -25,8 +25,6 @@ REWARD = "gym_reward."
 GYM = "runner.gym."
 MAX_MESSAGE = 1500
 PACKAGES = ("nemo-helix-plugin", "nemo-sandboxed-gym", "nhx-gym-operator")
-
-_STATISTICS = ("mean", "min", "max", "median", "std_dev", "sample_std_dev")
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +122,7 @@ def unplanned_outcome(message: str) -> Outcome:
 def _aggregate(score: AggregateScore) -> Aggregate:
     statistics: dict[str, Any] = {}
     if score.score_type == "range":
-        statistics = {name: _finite(getattr(score, name)) for name in _STATISTICS}
+        statistics = {name: _finite(getattr(score, name)) for name in STATISTICS}
     return Aggregate(
         name=score.name,
         value=_finite(score.headline_value),

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from nhx_gym_operator.api import wire
+from nhx_gym_operator.api.constants import POLICY_MODEL
 from nhx_gym_operator.api.wire import EvaluatorPlan, Placement
 
 
@@ -68,8 +69,8 @@ def load_plan(environment: Mapping[str, str]) -> EvaluatorPlan:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
         raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} is not a valid plan: {problems}") from error
-    if not any(route.name == "policy" for route in plan.models):
-        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} names no model `policy`")
+    if not any(route.name == POLICY_MODEL for route in plan.models):
+        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} names no model `{POLICY_MODEL}`")
     return plan
 
 

@@ -14,6 +14,9 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.results import _agent_never_ran
 from nhx_gym_operator.api.wire import FailureClass
 
 AGENT_REF = "agent_ref"
+MODEL_CALLS = "_nhx_model_calls"
+"""Key under which a result carries its captured model calls (`MODEL_CALLS_RESULT_KEY` of
+`sandboxed_gym.runtime.gym_host_runtime`)."""
 MAX_MESSAGE = 2000
 
 _WRAPPED = "calling an inner server: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -221,6 +222,7 @@ class Evaluation:
                 self.progress.failed_one()
 
         limit = self.plan.target.collection_timeout_s
+        started = time.monotonic()
         try:
             async with asyncio.timeout(limit) as timer:
                 await collector.collect(missing, record)
@@ -229,6 +231,8 @@ class Evaluation:
                 raise
             message = f"collection did not end within {limit:g} s (spec.target.gym.collectionTimeoutSeconds)"
             self._stopped = JobFailed(RunReason.COLLECTION_TIMEOUT, message, FailureClass.TIMEOUT)
+        seconds = time.monotonic() - started
+        log.info("%d rollouts in %.1f s, %.1f a second", len(missing), seconds, len(missing) / seconds)
 
     async def _aggregates(
         self, collector: Collector, rollouts: list[Rollout], journal: Journal

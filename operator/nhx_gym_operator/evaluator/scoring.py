@@ -29,11 +29,7 @@ from nhx_evals_sdk.values.results import AggregateScore
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
 
 from .journal import Journal
-from .rollouts import AGENT_REF, Failure, Rollout, rollouts_of, strict_json
-
-MODEL_CALLS = "_nhx_model_calls"
-"""Key under which a result carries its captured model calls (`MODEL_CALLS_RESULT_KEY` of
-`sandboxed_gym.runtime.gym_host_runtime`)."""
+from .rollouts import AGENT_REF, MODEL_CALLS, Failure, Rollout, rollouts_of, strict_json
 
 NOT_COLLECTED = Failure(FailureClass.KILLED, "not collected before the job ended")
 

@@ -10,6 +10,7 @@ network refuses everything.
 from __future__ import annotations
 
 import errno
+import http.client
 import socket
 import time
 import urllib.error
@@ -87,7 +88,7 @@ def evaluator_answers(url: str) -> str | None:
             return None if response.status == 200 else f"HTTP {response.status}"
     except urllib.error.HTTPError as error:
         return f"HTTP {error.code}"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return str(getattr(error, "reason", error))
 
 

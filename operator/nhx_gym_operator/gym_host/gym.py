@@ -34,6 +34,7 @@ class Gym:
 
     def __init__(self, agent_instance: str) -> None:
         self._agent = agent_instance
+        self._runtime: Any = None
         self._run_helper: Any = None
         self._head: Any = None
         self._rollouts: Any = None

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from nhx_gym_operator.api.wire import ENVIRONMENT_DIR, MODEL_PATH, WORK_DIR, GymTarget, HostPlan
+from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings
+from nhx_gym_operator.api.wire import ENVIRONMENT_DIR, WORK_DIR, GymTarget, HostPlan
 
-TOKEN_ENV = "NHX_HOST_TOKEN"
 VENVS_DIR = f"{WORK_DIR}/venvs"
 """Where a job with a package gets its links; the image's own folder is read-only."""
 COMPONENT_TYPES = ("resources_servers", "responses_api_agents", "responses_api_models")
@@ -59,7 +59,7 @@ def compose(plan: HostPlan, *, install_root: Path, environment: Path | None = No
     config = deep_merge(config, _binding(target, declared))
     params = nested(target.hydra_params)
     # The sandbox has no other way to a model, so the route is not the job's to change.
-    config = deep_merge(config, params) | model_routes(plan)
+    config = deep_merge(config, params) | model_settings(plan.evaluator_url, plan.models)
     return Composition(config, _components(deep_merge(declared, params)))
 
 
@@ -91,23 +91,6 @@ def require_runnable(composition: Composition, venvs: Path, listing: Path) -> No
         "this image cannot start " + "; ".join(details) + ". Use a gym-host image that holds these dependencies, "
         "or a FileSet environment that brings its wheels"
     )
-
-
-def model_routes(plan: HostPlan) -> dict[str, str]:
-    """`NAME_base_url`, `NAME_api_key` and `NAME_model_name` of each of the job's models, by the gateway.
-
-    The key is an interpolation, so that the token stands in the environment of Gym's servers and in
-    none of their command lines.
-    """
-    routes: dict[str, str] = {}
-    for name, model in plan.models.items():
-        prefix = name.replace("-", "_")
-        routes |= {
-            f"{prefix}_base_url": plan.evaluator_url + MODEL_PATH.format(name=name),
-            f"{prefix}_api_key": f"${{oc.env:{TOKEN_ENV}}}",
-            f"{prefix}_model_name": model,
-        }
-    return routes
 
 
 def nested(params: Mapping[str, Any]) -> dict[str, Any]:

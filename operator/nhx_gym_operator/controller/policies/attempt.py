@@ -17,12 +17,11 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Attempt:
-    """`number` is 0 before the first. `leftovers` are pods of earlier attempts that have not ended."""
+    """`number` is 0 before the first."""
 
     number: int
     evaluator: Manifest | None = None
     hosts: tuple[Manifest, ...] = ()
-    leftovers: tuple[Manifest, ...] = ()
 
     @property
     def pods(self) -> tuple[Manifest, ...]:
@@ -38,9 +37,6 @@ def current(observation: Observation) -> Attempt:
         number=number,
         evaluator=next((pod for pod in own if not podview.is_host(pod)), None),
         hosts=tuple(pod for pod in own if podview.is_host(pod)),
-        leftovers=tuple(
-            pod for pod in observation.pods if podview.attempt(pod) < number and not podview.has_ended(pod)
-        ),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from ...api.conditions import ConditionType, RunReason
 from ...api.outcome import MAX_AGGREGATES
 from ...api.wire import Outcome, Progress
@@ -15,8 +17,6 @@ from ..draft import StatusDraft
 Manifest = dict[str, Any]
 
 REWARD = "gym_reward.reward"
-KERNEL_KEY = "kernel"
-"""Under this key of an outcome's versions stands what the host's kernel said of itself."""
 _ROLES = {
     CONTAINER_EVALUATE: "evaluator",
     CONTAINER_STAGE: "stage",
@@ -67,11 +67,10 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
     if reward is not None:
         data["reward"] = f"{reward:.2f}"
     ran = data.setdefault("ran", {})
-    versions = {name: version for name, version in outcome.versions.items() if name != KERNEL_KEY}
-    if versions:
-        ran["versions"] = versions
-    if kernel := outcome.versions.get(KERNEL_KEY):
-        ran["hostKernel"] = kernel[:512]
+    if outcome.versions:
+        ran["versions"] = outcome.versions
+    if outcome.host_kernel:
+        ran["hostKernel"] = outcome.host_kernel[:512]
     if outcome.environment_digest:
         ran["environmentDigest"] = outcome.environment_digest
 
@@ -101,12 +100,7 @@ def conclude(draft: StatusDraft, outcome: Outcome) -> None:
     reason = RunReason.MIN_COVERAGE_REACHED if lacking > 0 else RunReason.ALL_ROLLOUTS_RECORDED
     draft.set(ConditionType.COMPLETE, True, reason, _sentences([counted, *outcome.warnings]))
     if lacking > 0:
-        draft.set(
-            ConditionType.DEGRADED,
-            True,
-            RunReason.ROLLOUTS_MISSING,
-            _sentences([outcome.message or counted, *outcome.degraded]),
-        )
+        draft.set(ConditionType.DEGRADED, True, RunReason.ROLLOUTS_MISSING, _sentences(outcome.degraded or [counted]))
     elif outcome.degraded:
         draft.set(ConditionType.DEGRADED, True, RunReason.AGGREGATES_MISSING, _sentences(outcome.degraded))
 
@@ -116,9 +110,4 @@ def _sentences(parts: list[str]) -> str:
 
 
 def _camel(fields: dict[str, Any]) -> dict[str, Any]:
-    return {_camel_name(name): value for name, value in fields.items()}
-
-
-def _camel_name(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return {to_camel(name): value for name, value in fields.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import product
 
-from ...api import bundled
+from ...api import bundled, gym_models
 from ...api.conditions import AcceptedReason
 from ...api.job import JobSpec
 from ...workloads.options import Images
@@ -13,7 +13,6 @@ from ..observation import Refused
 
 MAX_HYDRA_BYTES = 64 * 1024
 """As JSON. The plan that carries them is one environment string, of which Linux takes 128 KiB."""
-ROUTE_FIELDS = {"base_url": "baseUrl", "api_key": "apiKey", "model_name": "model"}
 
 
 def refuse(spec: JobSpec, images: Images) -> Refused | None:
@@ -24,8 +23,8 @@ def refuse(spec: JobSpec, images: Images) -> Refused | None:
 def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
     """Refuses what would be ignored (the models' routes are the gateway's) or not fit."""
     params = spec.target.gym.hydra_params
-    for model, (key, field) in product(spec.models, ROUTE_FIELDS.items()):
-        param = f"{model.name.replace('-', '_')}_{key}"
+    for model, (what, field) in product(spec.models, gym_models.FIELDS.items()):
+        param = gym_models.setting(model.name, what)
         if param in params:
             return Refused(
                 AcceptedReason.INVALID_SPEC,

@@ -36,7 +36,7 @@ from nhx_gym_operator.api.wire import FailureClass
 from ..errors import JobFailed
 from ..failed_calls import FailedCalls
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
-from ..rollouts import MAX_MESSAGE, Failure, Rollout, RolloutKey, innermost
+from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .protocol import AggregatesMissing, Record
 
 POLL_S = 0.25
@@ -49,7 +49,6 @@ CLIENT_GRACE_S = 5.0
 _READY = re.compile(r"All \d+ / \d+ servers ready")
 _CONTENT = "Response content: "
 _FAILED_ROW = re.compile(r"\[rollout_collection\] /run failed status=(\S+) row=(\{.*\})")
-_MODEL_CALLS = "_nhx_model_calls"
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +238,7 @@ class InContainer:
         file = model_call_capture_dir(self._directory) / name if name else None
         if file is None or not file.exists():
             return row
-        return {**row, _MODEL_CALLS: list(_Tail(file).rows())}
+        return {**row, MODEL_CALLS: list(_Tail(file).rows())}
 
     def _failed_rows(self) -> dict[RolloutKey, Failure]:
         """What the last run printed about rollouts that failed."""
@@ -286,7 +285,7 @@ def _key(row: Mapping[str, Any]) -> RolloutKey:
 
 
 def _without_calls(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key != _MODEL_CALLS}
+    return {key: value for key, value in result.items() if key != MODEL_CALLS}
 
 
 def _write_rows(file: Path, rows: Iterator[Mapping[str, Any]]) -> None:

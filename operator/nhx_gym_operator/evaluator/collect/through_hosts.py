@@ -30,7 +30,7 @@ from nhx_gym_operator.api.wire import (
 
 from ..failed_calls import FailedCalls
 from ..hosts import Host, HostRegistry
-from ..rollouts import MAX_MESSAGE, Failure, Rollout, innermost
+from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, innermost
 from .protocol import AggregatesMissing, Record
 
 SILENCE_S = 120.0
@@ -42,7 +42,6 @@ RECONNECT_DELAY_S = 1.0
 _HEAVY_KEYS = frozenset({"response", "responses_create_params", "ng_agent_observations", "ng_model_call_capture"})
 """What Gym itself leaves out of an aggregation request (`_call_aggregate_metrics`)."""
 _NOT_SERVING = frozenset({502, 503, 504})
-_MODEL_CALLS = "_nhx_model_calls"
 
 log = logging.getLogger(__name__)
 
@@ -219,6 +218,6 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def _lightened(result: Mapping[str, Any]) -> dict[str, Any]:
-    row = {key: value for key, value in result.items() if key not in _HEAVY_KEYS and key != _MODEL_CALLS}
+    row = {key: value for key, value in result.items() if key not in _HEAVY_KEYS and key != MODEL_CALLS}
     usage = (result.get("response") or {}).get("usage")
     return {**row, "response": {"usage": usage}} if usage else row
