@@ -28,7 +28,7 @@ test: lint test-unit test-cluster test-e2e ## all tests
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed helm ## pure tests: seconds
-	$(PYTEST) tests/unit tests/contract
+	$(PYTEST) tests/unit
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/installed cluster ## the control loop against a real API server: minutes
@@ -39,7 +39,7 @@ test-e2e: $(VENV)/installed cluster images ## real pods, real NeMo Gym, gVisor
 	$(PYTEST) tests/e2e
 
 .PHONY: lint
-lint: $(VENV)/installed ## style, import layers, generated files
+lint: $(VENV)/installed ## style and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PYTHONPATH=operator $(BIN)/lint-imports
@@ -62,7 +62,6 @@ helm: ## build Helm, which the chart's tests render with
 
 .PHONY: images
 images: cluster ## build the images and load those that changed
-	$(DEVCLUSTER) images build
 	$(DEVCLUSTER) images load
 
 .PHONY: bench

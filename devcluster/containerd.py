@@ -104,10 +104,14 @@ def render_network() -> str:
     return json.dumps({"cniVersion": "1.0.0", "name": POD_NETWORK, "plugins": [bridge]}, indent=1)
 
 
+def ctr_command(*arguments: str) -> list[str]:
+    """ctr on what the kubelet sees: its namespace of this containerd."""
+    address = [f"--address={paths.containerd_socket()}", f"--namespace={paths.RUNTIME_NAMESPACE}"]
+    return [str(paths.bin_path("ctr")), *address, *arguments]
+
+
 def ctr(*arguments: str, seconds: float = 60) -> subprocess.CompletedProcess:
-    command = [str(paths.bin_path("ctr")), f"--address={paths.containerd_socket()}", "--timeout=5s"]
-    command += [f"--namespace={paths.RUNTIME_NAMESPACE}", *arguments]
-    return report.answer(command, seconds)
+    return report.answer(ctr_command("--timeout=5s", *arguments), seconds)
 
 
 def answers() -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from . import diagnosis, paths, report
 from .job_table import JobTable, Watch, aggregate_lines, follow
+from .settings import IMAGE_TAG, LOCAL_REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = "nhx-gym-operator"
@@ -26,8 +27,6 @@ MODEL = "demo-model"
 MODEL_NAMESPACE = "demo-model"
 JOB_NAMESPACE = "nhx-demo"
 JOBS = ("mcqa", "wordcheck")
-LOCAL_REGISTRY = "registry.local"
-TAG = "dev"
 
 CALL_SECONDS = 60
 ROLLOUT_SECONDS = 240
@@ -195,7 +194,7 @@ def _bring_images(target: Target) -> None:
     if target.local:
         _devcluster("images", "load")
     else:
-        _devcluster("images", "push", f"--tag={TAG}", environment={"REGISTRY": target.registry})
+        _devcluster("images", "push", f"--tag={IMAGE_TAG}", environment={"REGISTRY": target.registry})
 
 
 def _install_operator(target: Target, values: list[str]) -> None:
@@ -217,7 +216,7 @@ def namespace(name: str) -> dict:
 def helm_arguments(target: Target, values: list[str]) -> list[str]:
     # A tag that is pushed anew must not be taken from a node's cache.
     policy = "IfNotPresent" if target.local else "Always"
-    ours = [f"image.registry={target.registry}", f"image.tag={TAG}", f"image.pullPolicy={policy}"]
+    ours = [f"image.registry={target.registry}", f"image.tag={IMAGE_TAG}", f"image.pullPolicy={policy}"]
     chart = str(ROOT / "charts" / RELEASE)
     settings = [word for value in [*ours, *values] for word in ("--set", value)]
     return ["upgrade", "--install", RELEASE, chart, f"--namespace={OPERATOR_NAMESPACE}", *settings]
@@ -267,7 +266,8 @@ def _run_jobs(target: Target) -> None:
     report.say(f"$ kubectl get aej --namespace {JOB_NAMESPACE} --watch")
     command = target.kubectl_command("get", "agentevaljobs.evals.nhx.io", f"--namespace={JOB_NAMESPACE}", "--watch")
     table = JobTable(JOBS)
-    problem = follow(Watch(command, target.environment), table, JOBS_SECONDS)
+    watch = Watch(command, target.environment)
+    problem = follow(watch, table, JOBS_SECONDS, lambda: [name for name in JOBS if name not in _existing_jobs(target)])
     failed = [name for name in JOBS if table.phase(name) != "Succeeded"]
     if problem or failed:
         what = problem or f"{' and '.join(failed)} did not succeed"
@@ -275,6 +275,11 @@ def _run_jobs(target: Target) -> None:
         raise report.DevclusterError(
             f"{what}\n{diagnosis.describe(target.kubectl, JOB_NAMESPACE, jobs=True)}\n{operator}"
         )
+
+
+def _existing_jobs(target: Target) -> list[str]:
+    jobs = target.get("agentevaljobs.evals.nhx.io", f"--namespace={JOB_NAMESPACE}")["items"]
+    return [job["metadata"]["name"] for job in jobs]
 
 
 def _show_results(target: Target) -> None:

@@ -4,6 +4,7 @@ import queue
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 
 from . import report
 
@@ -77,8 +78,11 @@ class Watch:
             self._stopped.wait(_RESTART_SECONDS)
 
 
-def follow(watch: Watch, table: JobTable, seconds: float) -> str:
-    """Prints each row that is news until all jobs have ended. Returns what went wrong, or an empty string."""
+def follow(watch: Watch, table: JobTable, seconds: float, missing: Callable[[], list[str]]) -> str:
+    """Prints each row that is news until all jobs have ended. Returns what went wrong, or an empty string.
+
+    `missing` names jobs that no longer exist, which a watch's rows do not tell. It is asked when nothing is new.
+    """
     began = time.monotonic()
     try:
         while not table.ended:
@@ -89,6 +93,8 @@ def follow(watch: Watch, table: JobTable, seconds: float) -> str:
                 line = watch.lines.get(timeout=min(HEARTBEAT_SECONDS, seconds - passed))
             except queue.Empty:
                 report.say(f"... {time.monotonic() - began:.0f} s of at most {seconds:.0f}: {table.summary}")
+                if gone := missing():
+                    return f"somebody deleted {' and '.join(gone)}"
                 continue
             if table.is_news(line):
                 report.say(line)
@@ -104,7 +110,13 @@ def aggregate_lines(aggregates: list[dict]) -> list[str]:
 
 def _aggregate_row(aggregate: dict) -> list[str]:
     name, unit, count = (str(aggregate.get(field) or "") for field in ("name", "unit", "count"))
-    return [name, unit, _number(aggregate.get("value")), count, *(_number(aggregate.get(field)) for field in _STATISTICS)]
+    return [
+        name,
+        unit,
+        _number(aggregate.get("value")),
+        count,
+        *(_number(aggregate.get(field)) for field in _STATISTICS),
+    ]
 
 
 def columns(rows: list[list[str]]) -> list[str]:

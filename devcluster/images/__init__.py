@@ -7,6 +7,7 @@ import argparse
 import os
 
 from ..report import DevclusterError
+from ..settings import IMAGE_TAG
 from .building import NAMES, build, update_server_list
 from .loading import load
 from .pushing import push
@@ -24,7 +25,7 @@ def add_parser(subparsers) -> None:
     ):
         command = actions.add_parser(action, help=text)
         command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; none: all")
-    actions.choices["push"].add_argument("--tag", default="dev")
+    actions.choices["push"].add_argument("--tag", default=IMAGE_TAG, help=f"default: {IMAGE_TAG}")
     actions.add_parser(
         "servers",
         help="write the list of bundled servers anew, after the lock of NeMo Gym changed",

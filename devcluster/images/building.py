@@ -5,6 +5,7 @@ import fcntl
 from pathlib import Path
 
 from .. import packages, paths, report
+from ..settings import IMAGE_TAG, LOCAL_REGISTRY
 from . import containerfile
 from .base import BASE_IMAGE, ensure_base_image
 from .buildah import Buildah
@@ -39,7 +40,7 @@ Acquire::Check-Date "false";
 
 
 def reference(name: str) -> str:
-    return f"registry.local/{name}:dev"
+    return f"{LOCAL_REGISTRY}/{name}:{IMAGE_TAG}"
 
 
 def storage() -> Buildah:

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .. import paths, report
+from .. import containerd, paths, report
 from .building import reference, storage
 from .layers import LayerStore
 
@@ -110,7 +110,10 @@ def _blob_name(digest: str) -> str:
 
 def _import(image: BuiltImage, held: set[str], layers: LayerStore) -> None:
     process = subprocess.Popen(
-        _ctr("images", "import", "-"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        containerd.ctr_command("images", "import", "-"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     try:
         write_archive(image, held, layers.archive, process.stdin)
@@ -134,15 +137,10 @@ def _blobs_in_cluster() -> set[str]:
 
 
 def _output(*arguments: str) -> str:
-    result = subprocess.run(_ctr(*arguments), capture_output=True, text=True)
+    result = subprocess.run(containerd.ctr_command(*arguments), capture_output=True, text=True)
     if result.returncode:
         socket = paths.containerd_socket()
         raise report.DevclusterError(
             f"the cluster's containerd does not answer at {socket}; is it up?\n{result.stderr.strip()}"
         )
     return result.stdout
-
-
-def _ctr(*arguments: str) -> list[str]:
-    address = ["--address", str(paths.containerd_socket()), "--namespace", paths.RUNTIME_NAMESPACE]
-    return [str(paths.bin_path("ctr")), *address, *arguments]

@@ -4,7 +4,7 @@ from .. import report
 from .building import reference, storage
 
 
-def push(names: list[str], registry: str, tag: str = "dev") -> None:
+def push(names: list[str], registry: str, tag: str) -> None:
     buildah = storage()
     for name in names:
         target = f"{registry.rstrip('/')}/{name}:{tag}"

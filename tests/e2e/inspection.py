@@ -12,6 +12,7 @@ _PLACES = "/proc/[0-9]*/environ /proc/[0-9]*/cmdline /job /tmp /run /var/run /et
 _SEARCH = (
     f"exec grep --recursive --files-with-matches --no-messages --text --fixed-strings --devices=skip --file=- {_PLACES}"
 )
+_SERVICE_ACCOUNT = "find /var/run/secrets/ -path '*kubernetes.io*'"
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,10 @@ def look_into(host: Object, evaluator: Object, model_key: str) -> dict[str, Any]
     token = inside.says("cat /var/run/secrets/nhx/tokens/host").strip()
     return {
         "secret files": inside.says("find /var/run/secrets/ -type f").split(),
-        "service account": inside.says(
-            "ls -d /var/run/secrets/kubernetes.io /run/secrets/kubernetes.io 2>/dev/null"
-        ).strip(),
+        "service account": inside.says(_SERVICE_ACCOUNT).split(),
         "model key in host": inside.places_with(model_key),
         "token in host": inside.places_with(token),
         "model key in evaluator": beside.places_with(model_key),
-        "service account of evaluator": beside.says("ls -d /var/run/secrets/kubernetes.io 2>/dev/null").strip(),
+        "service account of evaluator": beside.says(_SERVICE_ACCOUNT).split(),
         "kernel": inside.says("cat /proc/version; dmesg"),
     }

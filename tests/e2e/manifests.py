@@ -20,6 +20,7 @@ REPEATS = 2
 
 SCRIPT = ROOT / "tests/support/scripted_policy.py"
 WORDCHECK = ROOT / "examples/wordcheck"
+WORDCHECK_TASKS = 12
 _WORDCHECK_GOLD = "wordcheck.jsonl"
 
 INSTANT_PORT, SLOW_PORT, WATCHED_PORT = 8000, 8001, 8002
@@ -70,12 +71,13 @@ class Example:
         chosen = [entry for entry in self.objects if entry["kind"] in order]
         return sorted(chosen, key=lambda entry: order.index(entry["kind"]))
 
-    def job(self, name: str, policy: Object, *, limit: int | None = None) -> Object:
-        """With another model, and perhaps fewer rows."""
+    def job(self, name: str, policy: Object, *, repeats: int | None = None) -> Object:
+        """With another model, patience, and perhaps fewer repeats."""
         found = deepcopy(next(entry for entry in self.objects if entry["kind"] == "AgentEvalJob"))
         found["metadata"]["name"] = name
         found["spec"]["models"] = [policy]
-        found["spec"]["tasks"] |= {"limit": limit} if limit else {}
+        found["spec"]["target"]["gym"] |= {"startupTimeoutSeconds": PATIENCE_SECONDS}
+        found["spec"]["target"]["gym"] |= {"numRepeats": repeats} if repeats else {}
         return found
 
 

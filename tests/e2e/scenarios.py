@@ -26,7 +26,6 @@ STATUS_SECONDS = 60
 """How soon a status must say what is the matter."""
 START_SECONDS = 300
 """Until the first rollouts, with two other Gyms starting on the same two cores."""
-LATE_TASKS = 3
 PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
 
 
@@ -55,9 +54,7 @@ def replaced_children(world: World) -> Run:
     _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
     evaluator = _pod(uid, "evaluator")
     cluster.delete("pod", evaluator, RUNC.jobs, wait=False)
-    again = _until(
-        world, job, lambda state: state["status"].get("attempt") == 2 and _running(state), "a second attempt"
-    )
+    again = _until(world, job, lambda state: _attempt(state) == 2 and _running(state), "a running second attempt")
     host = _pod(uid, "gym-host")
     cluster.delete("pod", host, RUNC.jobs, wait=False)
     run = runs.succeeded(world, job, came_back=came_back, **{"rollouts before": _recorded(again)})
@@ -83,7 +80,7 @@ def real_model(world: World) -> Run:
     """The custom environment of `examples/`, with the small real model, in a sandbox with a kernel of its own."""
     example = manifests.wordcheck(GVISOR.jobs)
     cluster.apply(*example.inputs())
-    job = example.job("wordcheck", manifests.demo_model())
+    job = example.job("wordcheck", manifests.demo_model(), repeats=1)
     cluster.apply(job)
     return runs.succeeded(world, job)
 
@@ -122,7 +119,7 @@ def sdk_summary(world: World) -> dict[str, Any]:
 def missing_inputs(world: World) -> Run:
     """A job comes before everything that it names; each thing is made when the status has asked for it by name."""
     example = manifests.wordcheck(RUNC.jobs)
-    job = example.job("waiting", manifests.scripted_model(), limit=LATE_TASKS)
+    job = example.job("waiting", manifests.scripted_model(), repeats=1)
     secret = manifests.key_secret(RUNC.jobs, world.model_key, "late-key")
     job["spec"]["models"][0]["apiKey"]["secretKeyRef"]["name"] = "late-key"
     cluster.apply(job)
@@ -222,6 +219,10 @@ def _until_running(world: World, job: Object) -> Object:
 
 def _running(state: Object) -> bool:
     return is_true(state, "Running")
+
+
+def _attempt(state: Object) -> int:
+    return state.get("status", {}).get("attempt", 0)
 
 
 def _recorded(state: Object) -> int:

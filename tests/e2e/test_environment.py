@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from e2e.manifests import WORDCHECK_TASKS
 from e2e.runs import Run, rows_of
 from support.job_watch import condition, is_true
 
@@ -11,7 +12,7 @@ def test_the_real_model_earns_something_in_a_custom_environment(real_model: Run)
     status = real_model.status
     assert status["placement"] == "Sandboxed" and status["isolation"] == "Kernel"
     assert status["progress"]["failed"] == 0
-    assert status["progress"]["done"] == status["progress"]["total"] > 0
+    assert status["progress"]["done"] == status["progress"]["total"] == WORDCHECK_TASKS
     assert 0.3 <= real_model.aggregates["gym_reward.reward"]["value"] <= 0.95
     usage = status["usage"]["policy"]
     assert usage["calls"] >= status["progress"]["total"]

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from e2e.manifests import MCQA_TASKS, REPEATS
+from e2e.manifests import MCQA_TASKS, REPEATS, WORDCHECK_TASKS
 from e2e.runs import Run, rows_of
-from e2e.scenarios import LATE_TASKS
 from support.clock import seconds_between
 from support.job_watch import condition
 
@@ -23,10 +22,9 @@ def test_what_is_missing_is_named_one_after_the_other_and_the_job_goes_on_by_its
         "ConfigMap wordcheck-rows",
         "Secret late-key",
     ]
-    assert reasons == ["FileSetNotFound", "FileSetNotResolved", "ConfigMapNotFound", "SecretNotFound"]
+    assert reasons == ["FileSetNotFound", "ConfigMapNotFound", "ConfigMapNotFound", "SecretNotFound"]
     assert missing_inputs.status["phase"] == "Succeeded"
-    total = LATE_TASKS * missing_inputs.job["spec"]["target"]["gym"]["numRepeats"]
-    assert missing_inputs.status["progress"]["summary"] == f"{total}/{total}"
+    assert missing_inputs.status["progress"]["summary"] == f"{WORDCHECK_TASKS}/{WORDCHECK_TASKS}"
     assert missing_inputs.aggregates["gym_reward.reward"]["value"] == pytest.approx(1.0)
 
 

@@ -110,8 +110,10 @@ def test_a_real_gym_served_the_rollouts(run: Run) -> None:
     versions = run.status["ran"]["versions"]
     assert versions["nemo-gym"] == "0.5.0"
     assert versions["ray"]
-    log = run.logs["gym-host" if run.status["placement"] == "Sandboxed" else "agent-evaluate"]
-    assert "mcqa" in log and re.search(r"ray|uvicorn", log, re.IGNORECASE), log[-3000:]
+    assert run.bundle
+    colocated = run.status["placement"] == "Colocated"
+    log = (run.bundle / "gym_run/gym_env.log").read_text() if colocated else run.logs["gym-host"]
+    assert "mcqa" in log and "Uvicorn running" in log, log[-3000:]
 
 
 @EVERYWHERE

@@ -17,6 +17,7 @@ import yaml
 from devcluster import paths
 from nhx_gym_operator.controller.caches import KINDS
 from nhx_gym_operator.controller.settings import Sandbox, Settings, Timeouts
+from nhx_gym_operator.workloads.options import RoleResources
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/nhx-gym-operator"
@@ -241,6 +242,7 @@ def test_the_settings_are_those_that_the_operator_reads():
     assert found.images.tasks == "registry.local/nhx-tasks:dev"
     assert found.images.gym_host == "registry.local/nhx-gym-host:dev"
     assert found.images.gym_tasks == "registry.local/nhx-gym-tasks:dev"
+    assert found.resources == RoleResources()
     assert found.resources.gym_host["limits"] == {"memory": "3Gi"}
 
 

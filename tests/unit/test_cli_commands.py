@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from nhx_gym_operator.api import constants
 from nhx_gym_operator.cli import jobs, reader
 from nhx_gym_operator.cli.main import app
-from nhx_gym_operator.workloads import names
 from support.fake_kubectl import FakeKubectl
 
 UID = "4f2c"
@@ -383,13 +382,6 @@ def test_a_missing_kubectl_names_the_variable_to_set(monkeypatch):
     result = call("results", "mcqa")
 
     assert result.exit_code == 1 and "KUBECTL" in result.output
-
-
-def test_container_names_are_those_the_operator_gives():
-    assert jobs.EVALUATE_CONTAINER == names.CONTAINER_EVALUATE
-    assert jobs.STAGE_CONTAINER == names.CONTAINER_STAGE
-    assert jobs.GATE_CONTAINER == names.CONTAINER_GATE
-    assert jobs.HOST_CONTAINER == names.CONTAINER_HOST
 
 
 def test_the_readers_user_may_read_what_the_evaluators_user_wrote():

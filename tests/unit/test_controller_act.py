@@ -166,7 +166,11 @@ async def test_a_status_that_says_the_same_is_not_written():
     server = Server()
     actor, _ = acting(server)
     status = job(status={"placement": "Sandboxed"}).status.to_dict()
-    raw = {"metadata": {"name": "mcqa", "namespace": "team", "resourceVersion": "3"}, "status": status}
+    raw = {
+        "kind": "AgentEvalJob",
+        "metadata": {"name": "mcqa", "namespace": "team", "resourceVersion": "3"},
+        "status": status,
+    }
     assert await actor.write_status(raw, copy.deepcopy(status)) is False
     assert server.calls == []
     assert await actor.write_status(raw, {**status, "startTime": CREATED}) is True
@@ -175,7 +179,7 @@ async def test_a_status_that_says_the_same_is_not_written():
 
 async def test_a_written_status_is_known_at_once():
     actor, caches = acting(Server())
-    raw = {"metadata": {"name": "mcqa", "namespace": "team", "resourceVersion": "3"}}
+    raw = {"kind": "AgentEvalJob", "metadata": {"name": "mcqa", "namespace": "team", "resourceVersion": "3"}}
     await actor.write_status(raw, {"phase": "Pending"})
     assert caches[JOBS].get(UID)["metadata"]["resourceVersion"] == "9"
 

@@ -282,6 +282,7 @@ def test_an_unchanged_set_keeps_its_status():
         (AcceptedReason.CONFIG_MAP_NOT_FOUND, "ConfigMapNotFound"),
         (AcceptedReason.CONFIG_MAP_KEY_MISSING, "ConfigMapKeyMissing"),
         (AcceptedReason.FILESET_NOT_RESOLVED, "NoFiles"),
+        (AcceptedReason.ACCESS_DENIED, "AccessDenied"),
     ],
 )
 def test_an_unresolved_set_says_why(missing, reason):

@@ -199,6 +199,13 @@ def test_pods_that_never_end_do_not_hold_the_job_for_ever():
     assert condition_of(decide(stuck, after(900)), "Failed")["reason"] == "EvaluatorLost"
 
 
+def test_pods_are_given_their_time_to_end_however_long_the_job_has_waited_before():
+    waited = [condition("Accepted", True, "Accepted"), condition("Running", False, "PodsCreated", CREATED)]
+    late = observe(job(status=accepted_status(conditions=waited)), pods=(host(workload()),))
+    decision = decide(late, after(5000))
+    assert kinds(decision) == ["DeletePod mcqa-host-0-1"] and decision.requeue_after == 900
+
+
 def test_the_seventh_lost_attempt_is_the_last():
     owner = job(status=accepted_status(attempt=7))
     decision = decide(gone(owner), NOW)

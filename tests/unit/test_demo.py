@@ -97,7 +97,7 @@ def test_a_watch_that_ends_is_started_again(tmp_path, monkeypatch, capsys):
         "mark.touch()\n",
     )
 
-    problem = job_table.follow(Watch(command, {}), JobTable(("mcqa",)), 30)
+    problem = job_table.follow(Watch(command, {}), JobTable(("mcqa",)), 30, list)
 
     assert problem == ""
     assert capsys.readouterr().out.splitlines() == ["mcqa Running Sandboxed 1/2 1s", "mcqa Succeeded Sandboxed 2/2 9s"]
@@ -108,11 +108,20 @@ def test_a_job_that_does_not_end_is_given_up_with_a_heartbeat_in_between(tmp_pat
     command = script(tmp_path, "print('mcqa Running Sandboxed 1/2 1s', flush=True)\ntime.sleep(60)\n")
     began = time.monotonic()
 
-    problem = job_table.follow(Watch(command, {}), JobTable(("mcqa",)), 1.5)
+    problem = job_table.follow(Watch(command, {}), JobTable(("mcqa",)), 1.5, list)
 
     assert "not finished within" in problem and "mcqa Running" in problem
     assert time.monotonic() - began < 20
     assert "... " in capsys.readouterr().out
+
+
+def test_a_job_that_somebody_deletes_ends_the_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_table, "HEARTBEAT_SECONDS", 0.2)
+    command = script(tmp_path, "print('mcqa Running Sandboxed 1/2 1s', flush=True)\ntime.sleep(60)\n")
+
+    problem = job_table.follow(Watch(command, {}), JobTable(("mcqa",)), 60, lambda: ["mcqa"])
+
+    assert problem == "somebody deleted mcqa"
 
 
 def test_a_failed_job_is_explained_by_its_conditions_pods_and_last_log_lines():

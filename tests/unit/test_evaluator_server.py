@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nhx_gym_operator.api.wire import ENVIRONMENT_DIGEST_HEADER, Progress
+from nhx_gym_operator.api.wire import ENVIRONMENT_DIGEST_HEADER, HostRegistration, Progress
 from nhx_gym_operator.evaluator.failed_calls import FailedCalls
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.hosts import HostRegistry
@@ -110,3 +110,17 @@ async def test_what_a_host_says_about_itself_is_bounded(tmp_path: Path) -> None:
         assert await status("POST", f"{url}/hosts", "host-token-0", json=boast) == 200
     assert len(hosts.versions) == 24 and max(map(len, hosts.versions.values())) == 64
     assert len(hosts.kernel) == 200
+
+
+async def test_a_host_that_is_replaced_while_it_is_probed_does_not_take_the_place_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with api(tmp_path) as (_, hosts):
+
+        async def replaced_meanwhile(*_: object) -> str:
+            await hosts.register(HostRegistration.model_validate(REGISTRATION | {"boot_id": "new"}), "peer")
+            return "http://old"
+
+        monkeypatch.setattr(hosts, "_reachable", replaced_meanwhile)
+        await hosts.register(HostRegistration.model_validate(REGISTRATION | {"state": "ready"}), "peer")
+        assert hosts.ready() == []

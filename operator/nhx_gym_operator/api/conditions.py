@@ -158,10 +158,12 @@ class RunReason(StrEnum):
 
 
 class FileSetReason(StrEnum):
-    """Reasons of a FileSet's `Resolved`."""
+    """Reasons of a FileSet's `Resolved`. Those that a job's `Accepted` has too bear the same word."""
 
     RESOLVED = "Resolved"
     CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
     CONFIG_MAP_KEY_MISSING = "ConfigMapKeyMissing"
     NO_FILES = "NoFiles"
     """The source exists and holds nothing."""
+    ACCESS_DENIED = "AccessDenied"
+    """The operator's own role lacks the right to read the source."""

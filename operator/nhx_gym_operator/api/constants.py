@@ -28,6 +28,15 @@ ATTEMPT_LABEL = f"{GROUP}/attempt"
 JOB_ANNOTATION = f"{GROUP}/job"
 """The job's name in full, for people who look at a child."""
 
+CONTAINER_STAGE = "stage-environment"
+CONTAINER_EVALUATE = "agent-evaluate"
+CONTAINER_GATE = "sandbox-gate"
+CONTAINER_HOST = "gym-host"
+"""Containers of a job's pods. People name them to `kubectl logs`, so they stay as they are."""
+
+CLAIM_LOCATION = "persistentVolumeClaim/"
+"""How `status.results.location` begins where a claim keeps the results; its name follows."""
+
 POLICY_MODEL = "policy"
 """The entry of `spec.models` that the agent under evaluation speaks to."""
 

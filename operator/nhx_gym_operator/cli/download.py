@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ..api import wire
-from .jobs import EVALUATE_CONTAINER, Body, Job, container_state, evaluator_of, pods_of
+from ..api.constants import CONTAINER_EVALUATE
+from .jobs import Body, Job, container_state, evaluator_of, pods_of
 from .kubectl import Kubectl, KubectlError, UserError
 from .reader import CONTAINER, choose_image, reader_pod, running_reader
 
@@ -65,9 +66,9 @@ def _source(
     kubectl: Kubectl, job: Job, evaluator: Body | None, image: str | None, lifetime_seconds: int, console: Console
 ) -> Iterator[Source]:
     directory = f"{wire.RESULTS_DIR}/{job.results_path}"
-    if evaluator and "running" in container_state(evaluator, EVALUATE_CONTAINER):
+    if evaluator and "running" in container_state(evaluator, CONTAINER_EVALUATE):
         _say(console, "the evaluator still runs: copying what it has written so far")
-        yield Source(evaluator["metadata"]["name"], EVALUATE_CONTAINER, directory, live=True)
+        yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True)
         return
     claim = job.claim or _no_claim(job)
     manifest = reader_pod(job, claim, choose_image(job, evaluator, image), evaluator, lifetime_seconds)

@@ -5,21 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..api.conditions import ConditionType
-from ..api.constants import ATTEMPT_LABEL, GROUP, JOB_PLURAL, JOB_UID_LABEL, ROLE_LABEL, Phase, Role
+from ..api.conditions import FINAL, ConditionType
+from ..api.constants import ATTEMPT_LABEL, CLAIM_LOCATION, GROUP, JOB_PLURAL, JOB_UID_LABEL, ROLE_LABEL, Phase, Role
 from .kubectl import Kubectl, KubectlError, UserError
 
 JOB_RESOURCE = f"{JOB_PLURAL}.{GROUP}"
-
-EVALUATE_CONTAINER = "agent-evaluate"
-STAGE_CONTAINER = "stage-environment"
-GATE_CONTAINER = "sandbox-gate"
-HOST_CONTAINER = "gym-host"
-
-CLAIM_PREFIX = "persistentVolumeClaim/"
-"""How `status.results.location` names a claim; the other location is `emptyDir`."""
-
-_ENDS = (ConditionType.FAILED, ConditionType.COMPLETE)
 
 Body = dict[str, Any]
 
@@ -61,7 +51,7 @@ class Job:
     def claim(self) -> str | None:
         """The claim that holds the results, or None if they lie in an emptyDir or nowhere yet."""
         location = (self.status.get("results") or {}).get("location") or ""
-        return location.removeprefix(CLAIM_PREFIX) if location.startswith(CLAIM_PREFIX) else None
+        return location.removeprefix(CLAIM_LOCATION) if location.startswith(CLAIM_LOCATION) else None
 
     @property
     def results_path(self) -> str:
@@ -78,9 +68,9 @@ class Job:
 
     def _message(self) -> str:
         conditions = self.status.get("conditions") or []
-        ended = [c for c in conditions if c["type"] in _ENDS and c["status"] == "True"]
+        ended = [c for c in conditions if c["type"] in FINAL and c["status"] == "True"]
         blocking = [
-            c for c in conditions if c["type"] not in (*_ENDS, ConditionType.DEGRADED) and c["status"] != "True"
+            c for c in conditions if c["type"] not in (*FINAL, ConditionType.DEGRADED) and c["status"] != "True"
         ]
         for condition in ended or blocking:
             return condition.get("message") or condition.get("reason") or ""

@@ -10,12 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..api.constants import Role
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
 from .jobs import (
-    EVALUATE_CONTAINER,
-    GATE_CONTAINER,
-    HOST_CONTAINER,
-    STAGE_CONTAINER,
     Body,
     Job,
     container_spec,
@@ -42,10 +38,10 @@ class Part(StrEnum):
 
 # In the order in which a job passes through them.
 CONTAINERS = {
-    Part.STAGE: STAGE_CONTAINER,
-    Part.EVALUATOR: EVALUATE_CONTAINER,
-    Part.GATE: GATE_CONTAINER,
-    Part.HOST: HOST_CONTAINER,
+    Part.STAGE: CONTAINER_STAGE,
+    Part.EVALUATOR: CONTAINER_EVALUATE,
+    Part.GATE: CONTAINER_GATE,
+    Part.HOST: CONTAINER_HOST,
 }
 
 Say = Callable[[str], None]
@@ -145,8 +141,9 @@ def _in_the_bundle(job: Job) -> str:
             "Its results are not on a claim: set spec.results.persistentVolumeClaim to keep them longer than the pod."
         )
     return (
-        f"`kubectl nhx download {job.name} DIR --namespace {job.namespace}` copies the bundle; Gym's logs are in "
-        "DIR/gym_run: gym_env.log, and of a colocated job gym_eval.stdout.log and gym_eval.stderr.log."
+        f"`kubectl nhx download {job.name} DIR --namespace {job.namespace}` copies the bundle: what each rollout did "
+        "is in DIR/gym_run (rollouts.jsonl, rollouts_failures.jsonl, model_calls), of a colocated job also Gym's "
+        "output (gym_env.log, gym_eval.stdout.log, gym_eval.stderr.log)."
     )
 
 

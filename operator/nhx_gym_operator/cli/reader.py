@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..api import wire
-from ..api.constants import API_VERSION, JOB_KIND, MANAGED_BY_LABEL
-from .jobs import EVALUATE_CONTAINER, Body, Job, container_spec, container_state
+from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
+from .jobs import Body, Job, container_spec, container_state
 from .kubectl import Kubectl, KubectlError, UserError
 
 CONTAINER = "reader"
@@ -47,7 +47,7 @@ def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
     """The image that the job's evaluator ran, so that nothing new has to be pulled or allowed."""
     if asked:
         return asked
-    container = container_spec(evaluator, EVALUATE_CONTAINER) if evaluator else None
+    container = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
     if container:
         return container["image"]
     raise UserError(
@@ -99,7 +99,7 @@ def _container(image: str, evaluator: Body | None, lifetime_seconds: int) -> Bod
         # Only the mount is read-only: some storage drivers refuse one volume mounted both ways on a node.
         "volumeMounts": [{"name": VOLUME, "mountPath": wire.RESULTS_DIR, "readOnly": True}],
     }
-    original = container_spec(evaluator, EVALUATE_CONTAINER) if evaluator else None
+    original = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
     if original and original["image"] == image:
         container["imagePullPolicy"] = original.get("imagePullPolicy") or "IfNotPresent"
     return container

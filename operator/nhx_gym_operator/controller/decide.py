@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from ..api.conditions import (
     FINAL,
@@ -20,9 +21,9 @@ from ..api.conditions import (
     SandboxReason,
     StagedReason,
 )
-from ..api.constants import Isolation
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_STAGE, Isolation
 from ..api.wire import EVALUATOR_PORT, PROGRESS_PATH, Outcome, Placement, Stage
-from ..workloads import names, plans, pods, secrets, tokens
+from ..workloads import plans, pods, secrets, tokens
 from ..workloads.workload import Workload
 from . import podview
 from .clock import format_time, seconds_since
@@ -33,6 +34,8 @@ from .policies import attempt as attempts
 from .policies import cleanup, hosts, infrastructure, outcome, placement, results, retry, startup, validation
 from .policies.attempt import Attempt
 from .policies.phase import phase
+
+Manifest = dict[str, Any]
 
 INPUTS_RETRY_SECONDS = 5.0
 WITHDRAWN_RETRY_SECONDS = 2.0
@@ -152,16 +155,21 @@ class _Decider:
         self.actions += [cleanup.deletion(pod) for pod in remaining if not podview.is_terminating(pod)]
         if remaining:
             # Two evaluators on one journal would be worse than a wait.
-            self._bound_waiting(attempt, "pods of the lost attempt are still ending")
+            self._bound_ending(remaining)
             return
         self._start(attempt.number + 1)
 
-    def _bound_waiting(self, attempt: Attempt, what: str) -> None:
+    def _bound_ending(self, pods_left: Iterable[Manifest]) -> None:
+        """A node that is away never reports the end of its pods."""
         limit = self.settings.timeouts.pod_start_seconds
-        left = limit - seconds_since(self.draft.since(ConditionType.RUNNING), self.now)
+        due = max((podview.grace_over(pod) or self.now for pod in pods_left), default=self.now)
+        left = limit - seconds_since(due, self.now)
         if left <= 0:
-            message = f"{what} after {limit:g} s (the operator's setting timeouts.podStartSeconds)"
-            self._fail(RunReason.EVALUATOR_LOST, message)
+            self._fail(
+                RunReason.EVALUATOR_LOST,
+                f"pods of the lost attempt have not ended {limit:g} s after their grace period (the operator's setting "
+                f"timeouts.podStartSeconds)",
+            )
         else:
             self.requeue.append(left)
 
@@ -308,7 +316,7 @@ class _Decider:
     def _show_staged(self, attempt: Attempt) -> None:
         if self.job.spec.target.gym.environment is None or attempt.evaluator is None:
             return
-        ended = podview.terminated(attempt.evaluator, names.CONTAINER_STAGE)
+        ended = podview.terminated(attempt.evaluator, CONTAINER_STAGE)
         if ended and ended.get("exitCode") == 0:
             self.draft.set(ConditionType.STAGED, True, StagedReason.STAGED, "the environment is staged and verified")
         elif not ended:
@@ -340,7 +348,7 @@ class _Decider:
     def _poll(self, attempt: Attempt) -> None:
         evaluator = attempt.evaluator
         address = podview.ip(evaluator) if evaluator else None
-        if evaluator and address and podview.is_running(evaluator, names.CONTAINER_EVALUATE):
+        if evaluator and address and podview.is_running(evaluator, CONTAINER_EVALUATE):
             host = f"[{address}]" if ":" in address else address
             token = tokens.progress_token(self.observation.installation.key, self.job.metadata.uid)
             self.poll = ProgressSource(f"http://{host}:{EVALUATOR_PORT}{PROGRESS_PATH}", token)

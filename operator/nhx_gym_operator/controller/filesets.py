@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ..api.conditions import FileSetConditionType, FileSetReason
+from ..api.conditions import AcceptedReason, FileSetConditionType, FileSetReason
 from ..api.fileset import FileSet
 from ..workloads.workload import ConfigMapFiles
 from .clock import format_time
@@ -40,8 +40,9 @@ def file_set_status(file_set: FileSet, found: ConfigMapFiles | Missing, now: dat
 def _reason(found: ConfigMapFiles | Missing) -> str:
     if isinstance(found, ConfigMapFiles):
         return FileSetReason.RESOLVED.value
-    known = {reason.value for reason in FileSetReason}
-    return found.reason.value if found.reason.value in known else FileSetReason.NO_FILES.value
+    if found.reason is AcceptedReason.FILESET_NOT_RESOLVED:
+        return FileSetReason.NO_FILES.value
+    return FileSetReason(found.reason.value).value
 
 
 def _message(found: ConfigMapFiles | Missing) -> str:

@@ -39,6 +39,12 @@ def is_terminating(pod: Manifest) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
+def grace_over(pod: Manifest) -> datetime | None:
+    """When a terminating pod's grace period is over; None for one that was not told to end."""
+    moment = pod["metadata"].get("deletionTimestamp")
+    return parse_time(moment) if moment else None
+
+
 def phase(pod: Manifest) -> str:
     return pod.get("status", {}).get("phase", "Pending")
 

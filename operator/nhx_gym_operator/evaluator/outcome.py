@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal
 
 from nhx_evals_sdk.agent_eval.results import AgentEvalResult
@@ -25,6 +28,7 @@ REWARD = "gym_reward."
 GYM = "runner.gym."
 MAX_MESSAGE = 1500
 PACKAGES = ("nemo-helix-plugin", "nemo-sandboxed-gym", "nhx-gym-operator")
+GYM_PACKAGES = ("nemo-gym", "ray")
 
 log = logging.getLogger(__name__)
 
@@ -75,14 +79,16 @@ def aggregates_of(result: AgentEvalResult) -> tuple[list[Aggregate], int]:
 
 
 def own_versions() -> dict[str, str]:
-    """Versions of the packages that decide about a result here."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    """Versions of the packages that decide about a result here: the evaluator's own, and those of the environment
+    that the `gym` on PATH belongs to, where there is one."""
+    gym = shutil.which("gym")
+    site_packages = Path(gym).resolve().parents[1].glob("lib/python3*/site-packages") if gym else ()
+    return _versions(PACKAGES, sys.path) | _versions(GYM_PACKAGES, [str(path) for path in site_packages])
+
+
+def _versions(packages: Iterable[str], path: list[str]) -> dict[str, str]:
+    found = {package: next(iter(metadata.distributions(name=package, path=path)), None) for package in packages}
+    return {package: distribution.version for package, distribution in found.items() if distribution}
 
 
 def write_outcome(outcome: Outcome, paths: Paths) -> None:

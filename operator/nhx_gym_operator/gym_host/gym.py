@@ -25,8 +25,6 @@ _OBJECT_STORE_BYTES = 256 << 20
 """Pages are taken when used. Ray refuses less than 75 MiB."""
 _LOOPBACK = "127.0.0.1"
 _CLIENT_SETUP_S = 30.0
-_HEAVY_FIELDS = ("response", "responses_create_params", "ng_agent_observations", "ng_model_call_capture")
-"""What `gym eval run` strips from rows before aggregation (nemo_gym.rollout_collection)."""
 
 
 class Gym:
@@ -74,7 +72,8 @@ class Gym:
     def aggregate(self, rows: list[dict[str, Any]]) -> concurrent.futures.Future[dict[str, Any]]:
         """Gym's own aggregates over finished rollouts, computed by the agent server that ran them.
 
-        All rows name one agent in their `agent_ref`; rows without one are the job's agent's.
+        All rows name one agent in their `agent_ref`; rows without one are the job's agent's. They go to it
+        as they are: the evaluator has left out what `gym eval run` leaves out.
         """
         return self._on_loop(self._aggregate(rows))
 
@@ -123,7 +122,7 @@ class Gym:
         response = await self._client.post(
             server_name=_agent_of(rows) or self._agent,
             url_path="/aggregate_metrics",
-            json={"verify_responses": [_light(row) for row in rows]},
+            json={"verify_responses": rows},
         )
         await raise_for_status(response)
         return await get_response_json(response)
@@ -131,13 +130,6 @@ class Gym:
 
 def _agent_of(rows: list[dict[str, Any]]) -> str | None:
     return next((name for row in rows if (name := (row.get("agent_ref") or {}).get("name"))), None)
-
-
-def _light(row: dict[str, Any]) -> dict[str, Any]:
-    light = {key: value for key, value in row.items() if key not in _HEAVY_FIELDS}
-    if usage := (row.get("response") or {}).get("usage"):
-        light["response"] = {"usage": usage}
-    return light
 
 
 def _start_ray() -> str:

@@ -8,11 +8,6 @@ import re
 from ..api.constants import ATTEMPT_LABEL, JOB_UID_LABEL, MANAGED_BY, MANAGED_BY_LABEL, ROLE_LABEL, Role
 from ..api.wire import Placement
 
-CONTAINER_STAGE = "stage-environment"
-CONTAINER_EVALUATE = "agent-evaluate"
-CONTAINER_GATE = "sandbox-gate"
-CONTAINER_HOST = "gym-host"
-
 _PLAIN_BASE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _BASE_LENGTH = 40
 _CUT_LENGTH = 31

@@ -46,9 +46,9 @@ class RoleResources(Options):
     """`resources` of the container of each role. A host's default limit is what NeMo Gym needs under
     gVisor (1.9 GiB at ready) with room for the environment."""
 
-    evaluator: dict[str, Any] = Field(default_factory=lambda: _resources("100m", "384Mi", "2Gi"))
-    gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("250m", "2Gi", "3Gi"))
-    gym_tasks: dict[str, Any] = Field(default_factory=lambda: _resources("250m", "2Gi", "4Gi"))
+    evaluator: dict[str, Any] = Field(default_factory=lambda: _resources("100m", "256Mi", "2Gi"))
+    gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "3Gi"))
+    gym_tasks: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "4Gi"))
     stage: dict[str, Any] = Field(default_factory=lambda: _resources("50m", "64Mi", "512Mi"))
     gate: dict[str, Any] = Field(default_factory=lambda: _resources("10m", "32Mi", "256Mi"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..api.constants import CLAIM_LOCATION
 from ..api.job import ModelSpec
 from ..api.wire import (
     BUNDLED_DATASETS_DIR,
@@ -110,7 +111,7 @@ def dataset_label(workload: Workload) -> str:
 def results_location(workload: Workload) -> str:
     """`persistentVolumeClaim/NAME` or `emptyDir`: what the status shows."""
     claim = results_claim(workload)
-    return f"persistentVolumeClaim/{claim}" if claim else "emptyDir"
+    return f"{CLAIM_LOCATION}{claim}" if claim else "emptyDir"
 
 
 def results_claim(workload: Workload) -> str | None:

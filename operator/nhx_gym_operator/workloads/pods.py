@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api.constants import Role
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
 from ..api.wire import (
     DATASET_FILE,
     ENVIRONMENT_DIR,
@@ -67,7 +67,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
     tokens = mount("tokens", TOKENS_DIR, read_only=True)
     gate = podspec.container(
         workload,
-        names.CONTAINER_GATE,
+        CONTAINER_GATE,
         image=workload.options.images.gym_host,
         module=HOST_MODULE,
         command="gate",
@@ -78,7 +78,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
     )
     host = podspec.container(
         workload,
-        names.CONTAINER_HOST,
+        CONTAINER_HOST,
         image=workload.options.images.gym_host,
         module=HOST_MODULE,
         command="serve",
@@ -132,7 +132,7 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, modu
         stage = [_stage(workload, plan)]
     evaluate = podspec.container(
         workload,
-        names.CONTAINER_EVALUATE,
+        CONTAINER_EVALUATE,
         image=image,
         module=EVALUATOR_MODULE,
         command="run",
@@ -155,7 +155,7 @@ def _stage(workload: Workload, plan: Manifest) -> Manifest:
     """Copies and verifies the FileSet's files. The source is mounted here only."""
     return podspec.container(
         workload,
-        names.CONTAINER_STAGE,
+        CONTAINER_STAGE,
         image=workload.options.images.tasks,
         module=EVALUATOR_MODULE,
         command="stage",

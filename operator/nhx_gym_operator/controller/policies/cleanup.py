@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ...workloads.names import CONTAINER_EVALUATE
+from ...api.constants import CONTAINER_EVALUATE
 from .. import podview
 from ..clock import parse_time, seconds_since
 from ..observation import DeletePod, Observation

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...api.conditions import PodReason, SandboxReason
+from ...api.constants import CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
 from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, Progress, Stage
-from ...workloads import names
 from .. import podview
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
@@ -28,7 +28,7 @@ REPLACEMENTS_LIMIT = 6
 """Hosts of one attempt that may be lost. As the limit of lost attempts."""
 HOST_END_GRACE_SECONDS = 15.0
 """An evaluator whose host ended has this long to say what that means for the job."""
-_BUILT_CONTAINERS = {names.CONTAINER_GATE, names.CONTAINER_HOST}
+_BUILT_CONTAINERS = {CONTAINER_GATE, CONTAINER_HOST}
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
             return Fault(
                 PodReason.POD_CHANGED,
                 f"host pod {podview.name(host)!r} holds containers that this operator did not ask for: "
-                f"{', '.join(sorted(foreign))}; exempt pods with the label {names.ROLE_LABEL}=gym-host from "
+                f"{', '.join(sorted(foreign))}; exempt pods with the label {ROLE_LABEL}=gym-host from "
                 f"whatever adds them",
             )
-        gate = podview.terminated(host, names.CONTAINER_GATE)
+        gate = podview.terminated(host, CONTAINER_GATE)
         if gate and gate.get("exitCode") != 0:
             # The gate has one code for an open sandbox; every other end is one without a verdict.
             is_open = gate.get("exitCode") == GATE_OPEN_EXIT_CODE
@@ -70,7 +70,7 @@ def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
         return Fault(
             SandboxReason.HOST_LOST,
             f"{len(lost)} gym hosts of attempt {attempt.number} were lost, the last one: "
-            f"{how_it_ended(lost[-1], podview.terminated(lost[-1], names.CONTAINER_HOST))}",
+            f"{how_it_ended(lost[-1], podview.terminated(lost[-1], CONTAINER_HOST))}",
         )
     return None
 
@@ -82,7 +82,7 @@ def readiness(observation: Observation, attempt: Attempt) -> Readiness:
         if progress.stage is Stage.COLLECTING and not _all_ready(progress):
             return Readiness(False, SandboxReason.HOST_LOST, progress.message or "a gym host stopped answering")
         return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
-    if any(podview.is_running(host, names.CONTAINER_HOST) for host in attempt.hosts):
+    if any(podview.is_running(host, CONTAINER_HOST) for host in attempt.hosts):
         return Readiness(False, SandboxReason.HOST_STARTING, "the gate passed; Gym's servers are starting")
     return Readiness(False, SandboxReason.GATE_CHECKING, "the sandbox's network policy has still to be shown to hold")
 
@@ -115,7 +115,7 @@ def look_again_after(attempt: Attempt, now: datetime) -> float | None:
     left = [
         HOST_END_GRACE_SECONDS - _seconds_ended(ended, now)
         for host in attempt.hosts
-        if (ended := podview.terminated(host, names.CONTAINER_HOST))
+        if (ended := podview.terminated(host, CONTAINER_HOST))
     ]
     return min((seconds for seconds in left if seconds > 0), default=None)
 
@@ -125,7 +125,7 @@ def known_address(pods: tuple[Manifest, ...]) -> str | None:
     for pod in pods:
         if not podview.is_host(pod) or podview.has_ended(pod):
             continue
-        plan = podview.environment_value(pod, names.CONTAINER_HOST, HOST_PLAN_ENV)
+        plan = podview.environment_value(pod, CONTAINER_HOST, HOST_PLAN_ENV)
         if plan:
             return urlsplit(json.loads(plan)["evaluator_url"]).hostname
     return None
@@ -138,7 +138,7 @@ def _all_ready(progress: Progress) -> bool:
 def _ended_for_long(host: Manifest, now: datetime) -> bool:
     if not podview.has_ended(host):
         return False
-    ended = podview.terminated(host, names.CONTAINER_HOST)
+    ended = podview.terminated(host, CONTAINER_HOST)
     if ended is None:
         # Evicted, or its node is gone: a failed gate was a fault before this is asked.
         return True

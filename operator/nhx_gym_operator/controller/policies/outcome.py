@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.conditions import RunReason
+from ...api.constants import CONTAINER_EVALUATE, CONTAINER_STAGE
 from ...api.outcome import OutcomeError, decode_outcome
 from ...api.wire import Outcome
-from ...workloads.names import CONTAINER_EVALUATE, CONTAINER_STAGE
 from .. import podview
 
 Manifest = dict[str, Any]

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from ...api.conditions import ConditionType, RunReason
+from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE
 from ...api.outcome import MAX_AGGREGATES
 from ...api.wire import Outcome, Progress
-from ...workloads.names import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE
 from .. import podview
 from ..draft import StatusDraft
 

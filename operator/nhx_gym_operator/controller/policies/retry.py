@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from ...api.conditions import ConditionType, RunReason
+from ...api.constants import CONTAINER_EVALUATE
 from ...api.wire import Progress, Stage
-from ...workloads.names import CONTAINER_EVALUATE
 from .. import podview
 from ..observation import Observation
 from . import outcome

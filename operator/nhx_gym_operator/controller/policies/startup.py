@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ...api.conditions import AcceptedReason, PodReason
-from ...workloads import names
+from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE
 from .. import podview
 from ..clock import seconds_since
 from ..observation import Observation
@@ -71,7 +71,7 @@ def _waiting(pod: Manifest, observation: Observation, now: datetime) -> Waiting:
 
 def _works(pod: Manifest) -> bool:
     """A container of the pod runs, or its main one did: staging and the gate have bounds of their own."""
-    mains = (names.CONTAINER_EVALUATE, names.CONTAINER_HOST)
+    mains = (CONTAINER_EVALUATE, CONTAINER_HOST)
     if any(podview.has_started(pod, main) for main in mains):
         return True
-    return any(podview.is_running(pod, init) for init in (names.CONTAINER_STAGE, names.CONTAINER_GATE))
+    return any(podview.is_running(pod, init) for init in (CONTAINER_STAGE, CONTAINER_GATE))
