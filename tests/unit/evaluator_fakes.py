@@ -293,7 +293,7 @@ class World:
     paths: Paths
 
     def evaluation(self, plan: EvaluatorPlan) -> Evaluation:
-        return Evaluation(plan, self.paths, TOKENS, Ports("127.0.0.1", 0, 0))
+        return Evaluation(plan, self.paths, TOKENS, Ports("127.0.0.1", 0, 0, None))
 
     def plan(self, rows: list[dict[str, Any]], **more: Any) -> EvaluatorPlan:
         dataset = write_rows(self.directory / "dataset.jsonl", rows)

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from nhx_gym_operator.evaluator import __main__ as program, run
 from unit.evaluator_fakes import paths_in
-ports = run.Ports("127.0.0.1", 0, 0)
+ports = run.Ports("127.0.0.1", 0, 0, None)
 make = run.Evaluation
 program.Evaluation = lambda plan, paths, tokens: make(plan, paths, tokens, ports)
 program.Paths = lambda: paths_in(Path(sys.argv[1]))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from nhx_gym_operator.api.conditions import SandboxReason
-from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, FailureClass, HostRegistration, HostState
+from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState
 
 from .errors import JobFailed
 from .progress import ProgressState
@@ -25,6 +25,7 @@ from .progress import ProgressState
 REGISTER_WAIT_S = 900.0
 """"Host ready wait | Fixed for Evaluator jobs | 900s" (gym-sandbox-configuration.mdx)."""
 PROBE_TIMEOUT_S = 5.0
+PROBE_LOST_EVERY_S = 5.0
 _TAIL_LINES = 15
 _TAIL_LINE_LENGTH = 300
 _MAX_VERSIONS = 24
@@ -55,8 +56,10 @@ class _Slot:
     """Start of the current wait, monotonic: of the job, of the launcher, or of the loss."""
     state: HostState | None = None
     boot_id: str = ""
-    lost: bool = False
     host: Host | None = None
+    lost: Host | None = None
+    """The host that stopped answering. It may answer again, as long as no other came in its place."""
+    next_probe: float = 0.0
 
 
 @dataclass
@@ -68,6 +71,8 @@ class HostRegistry:
     session: aiohttp.ClientSession
     progress: ProgressState
     register_wait_s: float = REGISTER_WAIT_S
+    port: int | None = HOST_PORT
+    """Where hosts listen. None takes each host's word for it, which no sandboxed host may give."""
     versions: dict[str, str] = field(default_factory=dict)
     kernel: str = ""
     _slots: dict[int, _Slot] = field(default_factory=dict)
@@ -84,7 +89,7 @@ class HostRegistry:
         that the job does not have."""
         slot = self._slots[registration.ordinal]
         if registration.boot_id != slot.boot_id:
-            slot.boot_id, slot.host, slot.lost = registration.boot_id, None, False
+            slot.boot_id, slot.host, slot.lost = registration.boot_id, None, None
             slot.since = time.monotonic()
         slot.state = registration.state
         self._remember(registration)
@@ -126,7 +131,20 @@ class HostRegistry:
                 raise self._failure
             for ordinal, slot in self._slots.items():
                 self._check(ordinal, slot)
+                await self._look_again(slot)
             await asyncio.sleep(0.2)
+
+    async def _look_again(self, slot: _Slot) -> None:
+        """Take a lost host back if it answers after all: it registered once and will not again."""
+        lost = slot.lost
+        if lost is None or time.monotonic() < slot.next_probe:
+            return
+        slot.next_probe = time.monotonic() + PROBE_LOST_EVERY_S
+        if await self._answers(lost.url, lost.ordinal) and slot.lost is lost:
+            log.info("host %d answers again", lost.ordinal)
+            slot.host, slot.lost = lost, None
+            self._say()
+            self._changed.set()
 
     def _check(self, ordinal: int, slot: _Slot) -> None:
         if slot.host is not None:
@@ -157,7 +175,7 @@ class HostRegistry:
         slot = self._slots[host.ordinal]
         if slot.host is host:
             log.warning("host %d no longer answers", host.ordinal)
-            slot.host, slot.lost, slot.since = None, True, time.monotonic()
+            slot.host, slot.lost, slot.since = None, host, time.monotonic()
             self._say()
 
     def _fail(self, slot: _Slot, registration: HostRegistration) -> None:
@@ -179,7 +197,7 @@ class HostRegistry:
         addresses = [peer]
         if registration.pod_ip and registration.pod_ip != peer and _may_be_pod(registration.pod_ip):
             addresses.append(registration.pod_ip)
-        urls = [_url(address, registration.port) for address in addresses]
+        urls = [_url(address, self.port or registration.port) for address in addresses]
         for url in urls:
             if await self._answers(url, registration.ordinal):
                 return url

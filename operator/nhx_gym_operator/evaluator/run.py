@@ -48,11 +48,12 @@ JobState = Literal["Running", "Complete", "Failed"]
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the API and its canary listen; `host` None is every address."""
+    """Where the API and its canary listen; `host` None is every address. `hosts` is where gym hosts do."""
 
     host: str | None = None
     api: int = wire.EVALUATOR_PORT
     canary: int = wire.CANARY_PORT
+    hosts: int | None = wire.HOST_PORT
 
 
 @dataclass
@@ -117,7 +118,9 @@ class Evaluation:
             self._gateway = ModelGateway(self.plan.models, keys, session, self._failed_calls)
             if self.plan.placement is Placement.SANDBOXED:
                 timeout = self.plan.target.startup_timeout_s
-                self._registry = HostRegistry(dict(self.tokens.hosts), timeout, local, self.progress)
+                self._registry = HostRegistry(
+                    dict(self.tokens.hosts), timeout, local, self.progress, port=self.ports.hosts
+                )
             services = Services(self.tokens, self._gateway, self.progress, self._registry, self.environment)
             serve = serving(
                 make_app(services), host=self.ports.host, port=self.ports.api, canary_port=self.ports.canary

@@ -248,8 +248,9 @@ class InContainer:
             if at >= 0:
                 content = line[at + len(_CONTENT) :]
             match = _FAILED_ROW.search(line)
-            if match:
-                failed[_key(json.loads(match[2]))] = self._failure(match[1], content)
+            row = _json(match[2]) if match else None
+            if match and row is not None:
+                failed[_key(row)] = self._failure(match[1], content)
                 content = ""
         return failed
 
@@ -278,6 +279,14 @@ class _Tail:
                 self._read += len(line)
                 if line.strip():
                     yield json.loads(line)
+
+
+def _json(text: str) -> dict[str, Any] | None:
+    """What Gym printed, or None for a line that its end cut short: such a row is sent again."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _key(row: Mapping[str, Any]) -> RolloutKey:
