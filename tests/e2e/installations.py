@@ -45,6 +45,8 @@ COLOCATED = Installation(
 INSTALLATIONS = (GVISOR, RUNC, COLOCATED)
 
 
+# Three jobs and the model servers have to find room on a node of two cores, beside a demo's.
+SMALL = {"requests": {"cpu": "100m", "memory": "1Gi"}}
 SESSION_ANNOTATION = "e2e.nhx.io/session"
 
 
@@ -59,6 +61,7 @@ def install(installation: Installation, session: str) -> int | None:
         "image": {"registry": REGISTRY, "tag": TAG},
         "watchNamespaces": list(installation.job_namespaces),
         "sandbox": installation.sandbox,
+        "resources": {"gymHost": SMALL, "gymTasks": SMALL},
         "pods": {"annotations": {SESSION_ANNOTATION: session}},
         "crds": {"install": installation is GVISOR},
         "rbac": {"runtimeClasses": installation is GVISOR},

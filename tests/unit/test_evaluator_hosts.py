@@ -8,8 +8,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HostRegistration, HostState
+from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_SHUTDOWN_PATH, HostRegistration, HostState
 from nhx_gym_operator.evaluator import hosts
+from nhx_gym_operator.evaluator.collect.through_hosts import ThroughHosts
+from nhx_gym_operator.evaluator.failed_calls import FailedCalls
 from nhx_gym_operator.evaluator.hosts import HostRegistry
 from nhx_gym_operator.evaluator.progress import ProgressState
 
@@ -59,7 +61,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_host_that_fell_silent_is_taken_back_when_it_answers_again() -> None:
     fake = FakeHost()
     async with serving(fake) as port, registry(port) as known:
-        await known.register(ready(port), ADDRESS)
+        known.register(ready(port), ADDRESS)
         host = known.ready()[0]
         fake.answers = False
         assert not await known.is_alive(host)
@@ -74,6 +76,36 @@ async def test_a_host_that_fell_silent_is_taken_back_when_it_answers_again() -> 
 async def test_a_host_cannot_have_the_evaluator_call_another_port() -> None:
     fake, other = FakeHost(), FakeHost()
     async with serving(fake) as port, serving(other) as foreign, registry(port) as known:
-        await known.register(ready(foreign), ADDRESS)
+        known.register(ready(foreign), ADDRESS)
         assert known.ready()[0].url == f"http://{ADDRESS}:{port}"
         assert other.asked == 0
+
+
+async def test_a_host_cannot_have_the_evaluator_call_another_address() -> None:
+    elsewhere = ready(80).model_dump() | {"pod_ip": "203.0.113.7"}
+    async with registry(80) as known:
+        known.register(HostRegistration.model_validate(elsewhere), ADDRESS)
+        assert known.ready()[0].url == f"http://{ADDRESS}:80"
+
+
+async def test_a_host_that_redirects_the_evaluator_leads_it_nowhere() -> None:
+    seen = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.Response(status=307, headers={"Location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, ADDRESS, 0).start()
+    port = runner.addresses[0][1]
+    async with aiohttp.ClientSession() as session, registry(port) as known:
+        known.register(ready(port), ADDRESS)
+        collector = ThroughHosts(known, session, FailedCalls(), concurrency=1)
+        assert not await known.is_alive(known.ready()[0])
+        known.register(ready(port).model_copy(update={"boot_id": "c"}), ADDRESS)
+        await collector.__aexit__()
+    await runner.cleanup()
+    assert set(seen) == {HOST_HEALTH_PATH, HOST_SHUTDOWN_PATH}

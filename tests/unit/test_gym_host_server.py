@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from nhx_gym_operator.gym_host import server as server_module
 from nhx_gym_operator.gym_host.server import HostServer
 
 TOKEN = "a-token-of-this-job"
@@ -49,6 +50,11 @@ class Host:
 
     def _stop(self) -> None:
         self.stopped = True
+
+
+@pytest.fixture(autouse=True)
+def short_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "ENDING_NOTICE_S", 0.1)
 
 
 @pytest.fixture
@@ -179,3 +185,20 @@ async def test_the_backlog_holds_256_connections_while_the_loop_is_busy(host: Ho
         for connection in connections:
             connection.close()
     assert len(connections) == 256
+
+
+async def test_a_rollout_that_fails_since_its_host_ends_is_broken_off_and_not_answered(host: Host, session) -> None:
+    async with session.post(host.url + "/rollouts/run", json={"examples": [{"a": 1}]}) as response:
+        await response.content.readany()
+        host.gym.futures[0].set_exception(RuntimeError("the agent is gone"))
+        await asyncio.sleep(0.02)
+        host.server.ending.set()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+
+
+async def test_a_host_that_ends_takes_no_more_rollouts(host: Host, session) -> None:
+    host.server.ending.set()
+    async with session.post(host.url + "/rollouts/run", json={"examples": [{"a": 1}]}) as response:
+        assert response.status == 503
+    assert host.gym.seen == []

@@ -173,9 +173,8 @@ class HostRegistration(Message):
 
     ordinal: int
     state: HostState
-    port: int = HOST_PORT
-    pod_ip: str | None = None
-    """Used only if the connection's own address is not the pod's (a network that translates)."""
+    port: int = Field(default=HOST_PORT, ge=1, le=65535)
+    """At the address that the registration comes from."""
     boot_id: str
     """Random per launcher process: a host that restarted is a new host."""
     message: str = ""

@@ -141,9 +141,9 @@ def _in_the_bundle(job: Job) -> str:
             "Its results are not on a claim: set spec.results.persistentVolumeClaim to keep them longer than the pod."
         )
     return (
-        f"`kubectl nhx download {job.name} DIR --namespace {job.namespace}` copies the bundle: what each rollout did "
-        "is in DIR/gym_run (rollouts.jsonl, rollouts_failures.jsonl, model_calls), of a colocated job also Gym's "
-        "output (gym_env.log, gym_eval.stdout.log, gym_eval.stderr.log)."
+        f"`kubectl nhx download {job.name} DIR --namespace {job.namespace}` copies the bundle: DIR/gym_run holds what "
+        "each rollout did (rollouts.jsonl, rollouts_failures.jsonl, model_calls) and, of a colocated job, Gym's output "
+        "(gym_env.log, gym_eval.stdout.log, gym_eval.stderr.log)."
     )
 
 

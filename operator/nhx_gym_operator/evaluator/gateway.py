@@ -20,6 +20,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -31,6 +32,7 @@ from .failed_calls import FailedCall, FailedCalls
 from .metering import EventStream, count_answer, usage_of
 from .model_keys import ModelKeyError, ModelKeys
 from .retries import delay_before_retry, is_retried
+from .rollouts import well_formed
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -268,13 +270,21 @@ def _url(route: ModelRoute, path: str) -> URL:
 def _foreign_model(body: bytes, route: ModelRoute) -> str | None:
     """Why this call may not pass: it asks for a model that the job does not declare."""
     try:
-        call = json.loads(body)
+        call = json.loads(body, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
         return "the request's body is not JSON"
-    asked = call.get("model", route.model) if isinstance(call, dict) else None
-    if asked == route.model:
+    if not isinstance(call, _Pairs):
+        return "the request's body is not a JSON object"
+    # Of two such keys servers read one or the other, and some take a key in any case for it.
+    asked = [value for key, value in call if key.lower() == "model"]
+    if asked in ([], [route.model]) and all(key == "model" for key, _ in call if key.lower() == "model"):
         return None
-    return f"model {asked!r} was asked for, but {route.name!r} of this job is {route.model!r}"
+    named = ", ".join(map(repr, asked))[:_MAX_WORDS]
+    return f"model {named} was asked for, but {route.name!r} of this job is {route.model!r}"
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it is written, keys that stand twice in it included."""
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
@@ -297,7 +307,7 @@ def _words(text: str) -> str:
         body = None
     error = body.get("error", body) if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    return " ".join(str(message or text).split())[:_MAX_WORDS] or "no text"
+    return well_formed(" ".join(str(message or text).split())[:_MAX_WORDS]) or "no text"
 
 
 def _without(text: str, key: str | None) -> str:

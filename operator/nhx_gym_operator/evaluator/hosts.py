@@ -9,7 +9,6 @@ another `boot_id` and registers again.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import time
 from dataclasses import dataclass, field
@@ -84,7 +83,7 @@ class HostRegistry:
         self._slots = {ordinal: _Slot(since=now) for ordinal in self.tokens}
         self._say()
 
-    async def register(self, registration: HostRegistration, peer: str) -> None:
+    def register(self, registration: HostRegistration, peer: str) -> None:
         """Take in one registration, which came from the address `peer`. Raises `KeyError` for an ordinal
         that the job does not have."""
         slot = self._slots[registration.ordinal]
@@ -96,10 +95,10 @@ class HostRegistry:
         if registration.state is HostState.FAILED:
             self._fail(slot, registration)
         elif registration.state is HostState.READY and slot.host is None:
-            url = await self._reachable(registration, peer)
-            # Meanwhile another launcher may have come in its place, or the host may have failed.
-            if (slot.boot_id, slot.state, slot.host) == (registration.boot_id, HostState.READY, None):
-                slot.host = Host(registration.ordinal, registration.boot_id, url, self.tokens[registration.ordinal])
+            # Only ever the connection's own address: at one that a host names, the evaluator would reach in
+            # its place, and tell what was journaled to, whatever the sandbox may not reach itself.
+            url = _url(peer, self.port or registration.port)
+            slot.host = Host(registration.ordinal, registration.boot_id, url, self.tokens[registration.ordinal])
         log.info("host %d is %s", registration.ordinal, registration.state)
         self._say()
         self._changed.set()
@@ -191,18 +190,6 @@ class HostRegistry:
         slot.host = None
         self._failure = self._failure or failure
 
-    async def _reachable(self, registration: HostRegistration, peer: str) -> str:
-        """The URL at which the host answers: at the connection's own address, or, where a network
-        translates that one, at the address the pod has of itself."""
-        addresses = [peer]
-        if registration.pod_ip and registration.pod_ip != peer and _may_be_pod(registration.pod_ip):
-            addresses.append(registration.pod_ip)
-        urls = [_url(address, self.port or registration.port) for address in addresses]
-        for url in urls:
-            if await self._answers(url, registration.ordinal):
-                return url
-        return urls[0]
-
     async def _answers(self, url: str, ordinal: int) -> bool:
         headers = {"Authorization": f"Bearer {self.tokens[ordinal]}"}
         timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
@@ -233,12 +220,3 @@ class HostRegistry:
 
 def _url(address: str, port: int) -> str:
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-
-
-def _may_be_pod(address: str) -> bool:
-    """Whether an address that a host claims for itself can be a pod's, and not one of ours."""
-    try:
-        ip = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return not (ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified)

@@ -102,7 +102,8 @@ def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
     except (TypeError, ValueError, OverflowError):
         reward = math.nan
     if not math.isfinite(reward):
-        return Failure(FailureClass.ENVIRONMENT, f"the verifier returned {reward_key} {str(raw)[:100]!r}: not a number")
+        words = f"the verifier returned {reward_key} {well_formed(str(raw)[:100])!r}: not a number"
+        return Failure(FailureClass.ENVIRONMENT, words)
     if _agent_never_ran(result):
         return Failure(FailureClass.ENVIRONMENT, "the agent produced no output and never called its model")
     return reward
@@ -112,20 +113,27 @@ def innermost(text: str) -> str:
     """The cause in an error text of Gym, whose servers wrap each other's answers: what the innermost
     one said, without the escapes that each layer added."""
     _, _, cause = text.rpartition(_WRAPPED)
-    return re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))[:MAX_MESSAGE]
+    return well_formed(re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))[:MAX_MESSAGE])
 
 
 def _said(result: Mapping[str, Any], label: str) -> str:
     words = next((result[key] for key in ("error", "exception", "failure_reason") if result.get(key)), None)
-    return f"{label}: {words}"[:MAX_MESSAGE] if words else label
+    return well_formed((f"{label}: {words}" if words else label)[:MAX_MESSAGE])
+
+
+def well_formed(text: str) -> str:
+    """The text with `?` for halves of surrogate pairs, which JSON can spell and UTF-8 has no bytes for."""
+    return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
 
 
 def strict_json(value: Any) -> Any:
-    """The value with null in place of the floats that JSON has no word for."""
+    """The value with null in place of the floats that JSON has no word for, and well-formed texts."""
+    if isinstance(value, str):
+        return well_formed(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): strict_json(item) for key, item in value.items()}
+        return {well_formed(str(key)): strict_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [strict_json(item) for item in value]
     return value

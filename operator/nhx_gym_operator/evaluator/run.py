@@ -216,7 +216,13 @@ class Evaluation:
             judged = judge(answer, self.plan.target.reward_key)
             if isinstance(judged, Failure):
                 await record_failure(rollout, judged)
-            elif await journal.add_result(rollout.key, rollout.task_id, stamped_result(rollout, answer)):
+                return
+            try:
+                result = stamped_result(rollout, answer)
+            except RecursionError:
+                await record_failure(rollout, Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply"))
+                return
+            if await journal.add_result(rollout.key, rollout.task_id, result):
                 self.progress.recorded(judged)
 
         async def record_failure(rollout: Rollout, failure: Failure) -> None:
@@ -302,7 +308,8 @@ class Evaluation:
 
     def _outcome(self, state: JobState, reason: str = "", message: str = "") -> Outcome:
         usage = self._gateway.usage() if self._gateway else {}
-        versions = own_versions() | (self._registry.versions if self._registry else {})
+        # What this process knows itself, no host may say otherwise.
+        versions = (self._registry.versions if self._registry else {}) | own_versions()
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
         outcome.state, outcome.reason, outcome.message = state, reason, message[:MAX_MESSAGE]
         outcome.warnings = [*self.warnings, *self._context_length_warnings()]

@@ -108,15 +108,17 @@ class _Api:
         hosts = self._services.hosts
         if hosts is None:
             return _refused(404, "this job has no gym hosts")
-        if (request.content_length or 0) > MAX_REGISTRATION_BYTES:
+        try:
+            body = await request.clone(client_max_size=MAX_REGISTRATION_BYTES).read()
+        except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"a registration has at most {MAX_REGISTRATION_BYTES} bytes")
         try:
-            registration = HostRegistration.model_validate_json(await request.read())
+            registration = HostRegistration.model_validate_json(body)
         except ValidationError as error:
             return _refused(422, f"not a HostRegistration: {error.error_count()} invalid fields")
         if registration.ordinal != request[CALLER]:
             return _refused(403, f"this token is not that of host {registration.ordinal}")
-        await hosts.register(registration, request.remote or "")
+        hosts.register(registration, request.remote or "")
         return web.json_response({"status": "registered"})
 
     async def environment(self, _: web.Request) -> web.StreamResponse:

@@ -23,7 +23,6 @@ from typing import Any
 from nhx_gym_operator.api.wire import (
     ENVIRONMENT_DIR,
     HOST_PORT,
-    POD_IP_ENV,
     TERMINATION_LIMIT_BYTES,
     TERMINATION_LOG,
     TOKENS_DIR,
@@ -40,7 +39,7 @@ from nhx_gym_operator.gym_host.server import HostServer
 
 BUNDLED_VENVS_DIR = "/opt/gym_venvs"
 BUNDLED_SERVERS_FILE = "/opt/nhx/bundled-servers.json"
-WATCH_INTERVAL_S = 2.0
+WATCH_INTERVAL_S = 0.5
 REPORT_DEADLINE_S = 20.0
 """How long a failure is tried to be told before the process ends anyway."""
 _STARTUP_SHARE = 0.97
@@ -68,7 +67,7 @@ class Launcher:
         # A thread of its own, since Ray's processes are killed when the thread that started them ends.
         self._gym_thread = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="gym")
         self._exit_code = 0
-        self._server = HostServer(token, on_shutdown=self._stop.set, mask=output.mask)
+        self._server = HostServer(token, on_shutdown=self._end, mask=output.mask)
 
     async def run(self) -> int:
         """Serve until told to stop. Returns 0 after `/shutdown`, 143 after SIGTERM, 1 after a failure."""
@@ -89,6 +88,10 @@ class Launcher:
 
     def _on_signal(self, number: int) -> None:
         self._exit_code = 128 + number
+        self._end()
+
+    def _end(self) -> None:
+        self._server.ending.set()
         self._stop.set()
 
     async def _until_stopped(self, work: Any) -> None:
@@ -158,7 +161,6 @@ class Launcher:
                 ordinal=self._plan.ordinal,
                 state=state,
                 port=HOST_PORT,
-                pod_ip=os.environ.get(POD_IP_ENV) or None,
                 boot_id=self._boot_id,
                 message=message,
                 output_tail=self._output.tail() if state is HostState.FAILED else [],
@@ -169,6 +171,7 @@ class Launcher:
         )
 
     async def _fail(self, error: Exception) -> None:
+        self._server.ending.set()
         # What a dying server printed last is still on its way through the pipe.
         await asyncio.sleep(0.3)
         kills = facts.out_of_memory_kills()

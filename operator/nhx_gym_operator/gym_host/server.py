@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import hmac
 import json
 import time
@@ -23,6 +24,8 @@ BACKLOG = 1024
 """An evaluator opens one connection per concurrent rollout, all at once. The stock server's 5 resets them."""
 _CLOSE_S = 2.0
 """What open connections get at the end."""
+ENDING_NOTICE_S = 1.0
+"""How soon a host knows that it is ending: by a signal, or since a server of Gym is gone."""
 MAX_REQUEST_BYTES = 256 << 20
 """The stock runtime's limit."""
 
@@ -44,6 +47,7 @@ class HostServer:
     def __init__(self, token: str, *, on_shutdown: Callable[[], None], mask: Callable[[str], str] = str) -> None:
         self.gym: Rollouts | None = None
         self.failure: str | None = None
+        self.ending = asyncio.Event()
         self._authorization = f"Bearer {token}".encode()
         self._on_shutdown = on_shutdown
         self._mask = mask
@@ -106,11 +110,21 @@ class HostServer:
                 await asyncio.wait({work}, timeout=min(gym.heartbeat_s, left))
                 if not work.done():
                     await response.write(b" ")
+            if work.done() and not work.cancelled() and work.exception() and await self._is_ending():
+                # Gym was taken down under the rollout. That is no result of it: the evaluator sends it again.
+                raise ConnectionResetError("the host is ending")
             await response.write(await self._result(work, gym))
             await response.write_eof()
         finally:
             work.cancel()
         return response
+
+    async def _is_ending(self) -> bool:
+        """Whether the host ends, which the failed rollout may be the first to notice."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_NOTICE_S):
+                await self.ending.wait()
+        return self.ending.is_set()
 
     async def _result(self, work: asyncio.Future[list[dict[str, Any]]], gym: Rollouts) -> bytes:
         if not work.done():
@@ -151,7 +165,7 @@ class HostServer:
     async def _accept(
         self, request: web.Request, field: str
     ) -> tuple[Rollouts | None, list[dict[str, Any]], web.Response | None]:
-        if self.gym is None:
+        if self.gym is None or self.ending.is_set():
             return None, [], self._not_ready()
         try:
             body = json.loads(await request.read() or b"{}")

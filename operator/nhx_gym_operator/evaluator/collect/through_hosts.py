@@ -30,7 +30,7 @@ from nhx_gym_operator.api.wire import (
 
 from ..failed_calls import FailedCalls
 from ..hosts import Host, HostRegistry
-from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, innermost
+from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, innermost, strict_json, well_formed
 from .protocol import AggregatesMissing, Record
 
 SILENCE_S = 120.0
@@ -120,7 +120,7 @@ class ThroughHosts:
         if call is not None:
             return Failure(call.failure_class, f"model {call.model}: {call.message}"[:MAX_MESSAGE])
         if error.code == "deadline_exceeded":
-            return Failure(FailureClass.TIMEOUT, str(error)[:MAX_MESSAGE])
+            return Failure(FailureClass.TIMEOUT, well_formed(str(error)[:MAX_MESSAGE]))
         return Failure(FailureClass.ENVIRONMENT, innermost(str(error)))
 
     async def _aggregate_one(self, agent: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -135,7 +135,10 @@ class ThroughHosts:
         if not isinstance(metrics.get("agent_metrics"), Mapping):
             raise AggregatesMissing(f"gym host {ready[0].ordinal} answered without agent_metrics")
         names = ("agent_metrics", "key_metrics", "group_level_metrics")
-        return {"agent_ref": {"name": agent}, **{name: metrics.get(name) for name in names}}
+        try:
+            return {"agent_ref": {"name": agent}, **{name: strict_json(metrics.get(name)) for name in names}}
+        except RecursionError as error:
+            raise AggregatesMissing(f"gym host {ready[0].ordinal} answered with one too deeply nested") from error
 
     async def _post(self, host: Host, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S)
@@ -147,7 +150,10 @@ class ThroughHosts:
     async def _shut_down(self, host: Host) -> None:
         timeout = aiohttp.ClientTimeout(total=SHUTDOWN_TIMEOUT_S)
         try:
-            async with self._session.post(f"{host.url}{HOST_SHUTDOWN_PATH}", headers=host.headers, timeout=timeout):
+            # A redirect would be a way out of the sandbox.
+            async with self._session.post(
+                f"{host.url}{HOST_SHUTDOWN_PATH}", headers=host.headers, timeout=timeout, allow_redirects=False
+            ):
                 log.info("host %d was told to end", host.ordinal)
         except (aiohttp.ClientError, OSError) as error:
             log.info("host %d did not take the request to end: %s", host.ordinal, type(error).__name__)
@@ -219,5 +225,6 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 def _lightened(result: Mapping[str, Any]) -> dict[str, Any]:
     row = {key: value for key, value in result.items() if key not in _HEAVY_KEYS and key != MODEL_CALLS}
-    usage = (result.get("response") or {}).get("usage")
+    response = result.get("response")
+    usage = response.get("usage") if isinstance(response, Mapping) else None
     return {**row, "response": {"usage": usage}} if usage else row
