@@ -18,7 +18,7 @@ from e2e.runs import Run
 from e2e.stage import idle_scenario, scenario
 from e2e.world import World
 from support import cluster
-from support.cluster import Object
+from support.cluster import CommandError, Object
 from support.job_watch import condition, is_true, phase
 from support.report import pods_of
 
@@ -294,14 +294,15 @@ def _read_claim(namespace: str, claim: str, command: str) -> str:
         cluster.delete("pod", name, namespace)
 
 
-def _log_when_done(namespace: str, pod: str, timeout: float) -> str:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if cluster.get("pod", pod, namespace)["status"]["phase"] in ("Succeeded", "Failed"):
-            return cluster.kubectl("logs", pod, f"--namespace={namespace}")
-        time.sleep(1)
-    state = cluster.kubectl("describe", "pod", pod, f"--namespace={namespace}")
-    raise AssertionError(f"pod {namespace}/{pod} did not end within {timeout:.0f} s\n{state}")
+def _log_when_done(namespace: str, pod: str, seconds: float) -> str:
+    """The log of a pod's one container when it has ended, well or not."""
+    here = f"--namespace={namespace}"
+    ended = "--for=jsonpath={.status.containerStatuses[0].state.terminated}"
+    try:
+        cluster.kubectl("wait", f"pod/{pod}", here, ended, f"--timeout={seconds:.0f}s", timeout=seconds + 30)
+    except CommandError as error:
+        raise AssertionError(f"{error}\n{cluster.kubectl('describe', 'pod', pod, here)}") from None
+    return cluster.kubectl("logs", pod, here)
 
 
 def _from_model_server(port: int, path: str) -> str:

@@ -71,3 +71,27 @@ def test_a_message_that_would_grow_without_bound_is_refused():
 def test_a_message_without_an_outcome_is_refused(message):
     with pytest.raises(OutcomeError):
         decode_outcome(message)
+
+
+def test_an_outcome_in_any_script_fits():
+    numbers = random.Random(1)
+
+    def text(length):
+        return "".join(chr(numbers.randrange(0x10000, 0x10FFFF)) for _ in range(length))
+
+    outcome = Outcome(
+        state="Failed",
+        reason="EvaluationFailed",
+        message=text(1500),
+        degraded=[text(1500)],
+        warnings=[text(300)],
+        progress=Progress(stage=Stage.DONE, attempt=1, message=text(500)),
+        aggregates=[Aggregate(name=text(256), kind="scalar", unit="gym")],
+        versions={text(64): text(64) for _ in range(24)},
+        host_kernel=text(200),
+        environment_digest=f"sha256:{'0' * 64}",
+    )
+    encoded = encode_outcome(outcome)
+    assert len(encoded) <= TERMINATION_LIMIT_BYTES
+    decoded = decode_outcome(encoded)
+    assert decoded.message and outcome.message.startswith(decoded.message)

@@ -61,6 +61,9 @@ def test_an_event_fits_whatever_the_job_is_called_and_the_message_says():
     (event,) = events.of_transitions(job, [], [condition("Failed", True, "X", message="m" * 5000)])
     assert len(event["metadata"]["name"]) <= 253
     assert len(event["message"]) <= 1024
+    job["metadata"]["name"] = f"{'n' * 199}-{'n' * 20}"
+    (event,) = events.of_transitions(job, [], [condition("Failed", True, "X")])
+    assert "-." not in event["metadata"]["name"]
 
 
 # Progress

@@ -306,6 +306,13 @@ def test_pods_of_a_job_that_the_operator_ended_are_removed_at_once():
     assert kinds(over(pods, owner=owner)) == ["DeletePod mcqa-evaluator-1", "DeletePod mcqa-host-0-1"]
 
 
+def test_a_host_whose_gate_failed_stays_for_its_log_before_its_phase_says_so():
+    failed = [condition("Accepted", True, "Accepted"), condition("Failed", True, "SandboxOpen")]
+    owner = job(status=accepted_status(phase="Failed", conditions=failed))
+    pods = (evaluator(workload()), host(workload(), states={"sandbox-gate": ended(3)}, phase="Pending"))
+    assert kinds(over(pods, owner=owner)) == ["DeletePod mcqa-evaluator-1"]
+
+
 def test_an_end_is_written_before_pods_are_removed():
     decision = decide(finished(outcome()), NOW)
     assert decision.actions == () and decision.requeue_after == 0.0
@@ -318,3 +325,22 @@ def test_a_colocated_job_ends_like_any_other():
     decision = decide(observe(owner, of, service=None, pods=(finished_evaluator(of, result),)), NOW)
     assert decision.status["phase"] == "Succeeded"
     assert decision.status["ran"]["images"].keys() == {"evaluator"}
+
+
+def test_aggregates_that_no_status_takes_are_counted_and_not_shown():
+    long, twice = Aggregate(name="n" * 257, kind="scalar", unit="gym"), Aggregate(name="a", kind="scalar", unit="gym")
+    status = decide(finished(outcome(aggregates=[twice, twice, long])), NOW).status
+    assert [entry["name"] for entry in status["aggregates"]] == ["a"]
+    assert status["aggregatesDropped"] == 2
+
+
+def test_a_reward_of_any_size_fits_the_table():
+    huge = Aggregate(name="gym_reward.reward", value=-1e300, kind="scalar", unit="reward")
+    result = outcome(aggregates=[huge])
+    assert decide(finished(result), NOW).status["reward"] == "-1.00e+300"
+
+
+def test_what_a_program_printed_in_colour_stands_plain_in_a_condition():
+    result = outcome("Failed", message="\x1b[31mImportError\x1b[0m:\r\n\tno module \x07x")
+    failed = condition_of(decide(finished(result, code=1), NOW), "Failed")
+    assert failed["message"] == "ImportError:\n\tno module x"

@@ -385,3 +385,20 @@ def test_a_token_secret_that_was_deleted_before_it_was_mounted_is_posted_again()
     name = secrets.evaluator_secret_name(workload())
     event = ("evaluator-1", "FailedMount", f'MountVolume.SetUp failed for volume "tokens" : secret "{name}" not found')
     assert kinds(decide(pending(events=[event]), NOW)) == [f"Create Secret {name}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"volumes": [{"name": "aws-iam-token", "projected": {"sources": []}}]}, "'aws-iam-token'"),
+        ({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}, "'x'"),
+        ({"runtimeClassName": "runc"}, "'runc'"),
+        ({"hostNetwork": True}, "hostNetwork"),
+    ],
+)
+def test_a_host_pod_that_admission_opened_is_refused_by_what_opens_it(changes, named):
+    pod = host(workload(), states=SERVING)
+    volumes = [*pod["spec"]["volumes"], *changes.pop("volumes", [])]
+    pod["spec"] = {**pod["spec"], "volumes": volumes, **changes}
+    failed = condition_of(decide(working(pods=(evaluator(workload(), states=STARTED), pod)), NOW), "Failed")
+    assert failed["reason"] == "PodChanged" and named in failed["message"]

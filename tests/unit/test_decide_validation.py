@@ -74,3 +74,23 @@ def test_a_model_route_in_hydra_params_is_refused_with_the_field_it_belongs_in(p
 def test_hydra_params_that_no_pod_could_carry_are_refused_with_their_size():
     refused = condition_of(decided("mcqa", hydraParams={"a": "x" * 70_000}), "Failed")
     assert refused["reason"] == "InvalidSpec" and "65536" in refused["message"]
+
+
+def nested(levels):
+    value = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def test_hydra_params_that_no_serialiser_could_follow_are_refused():
+    refused = condition_of(decided("mcqa", hydraParams={"a": [nested(5000)]}), "Failed")
+    assert refused["reason"] == "InvalidSpec" and "64 levels" in refused["message"]
+    assert condition_of(decided("mcqa", hydraParams=nested(64)), "Failed") is None
+
+
+def test_a_spec_whose_parts_fit_but_not_together_is_refused():
+    variables = {f"V{n}": "x" * 1024 for n in range(64)}
+    refused = condition_of(decided("mcqa", envVars=variables, hydraParams={"a": "x" * 60_000}), "Failed")
+    assert refused["reason"] == "InvalidSpec" and "envVars" in refused["message"]
+    assert condition_of(decided("mcqa", envVars=variables), "Failed") is None

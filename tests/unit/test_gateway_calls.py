@@ -17,6 +17,7 @@ from aiohttp import web
 
 from nhx_gym_operator.evaluator.failed_calls import FailedCalls
 from nhx_gym_operator.evaluator.gateway import ModelGateway
+from nhx_gym_operator.evaluator.metering import usage_of
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.server import Services, make_app
@@ -376,3 +377,29 @@ async def test_a_caller_that_leaves_ends_its_call(tmp_path: Path) -> None:
                 while slots._value < 64:
                     await asyncio.sleep(0.01)
     assert not ended.is_set()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"model": "other", "messages": []}',
+        '{"model": "other", "model": "MODEL"}',
+        '{"model": "MODEL", "model": "other"}',
+        '{"model": "MODEL", "MODEL": "other"}',
+        '{"Model": "MODEL"}',
+        '{"model": "MODEL", "m\\u006fdel": "other"}',
+        '["MODEL"]',
+        '"MODEL"',
+    ],
+)
+async def test_no_spelling_of_a_call_reaches_a_model_that_the_job_does_not_declare(tmp_path: Path, body: str) -> None:
+    async with gate(tmp_path) as g:
+        url = f"{g.url}/models/policy/v1/chat/completions"
+        async with g.client.post(url, data=body.replace('"MODEL"', json.dumps(MODEL), 1)) as answer:
+            assert answer.status == 422
+        assert not g.model.bodies
+
+
+def test_tokens_that_no_status_could_hold_are_not_counted() -> None:
+    assert usage_of({"usage": {"prompt_tokens": 10**30, "completion_tokens": 3}}) == (0, 3, 3)
+    assert usage_of({"usage": {"prompt_tokens": 10**30}}) is None

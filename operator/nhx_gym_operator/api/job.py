@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from .constants import API_VERSION, JOB_KIND, POLICY_MODEL, Isolation, Phase
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .origins import gym_config, kubernetes, ours, page, run_config
-from .outcome import MAX_AGGREGATES
+from .outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
 from .resource import (
     CONDITION_LIST,
     ApiModel,
@@ -451,7 +451,7 @@ class JobHosts(ApiModel):
 class JobAggregate(ApiModel):
     """One number about the whole run, in the units of whoever computed it."""
 
-    name: str = Field(max_length=256, description="E.g. `gym_reward.reward`.")
+    name: str = Field(max_length=MAX_AGGREGATE_NAME, description="E.g. `gym_reward.reward`.")
     value: float | None = Field(default=None, description="The headline value.")
     kind: str = Field(max_length=64, description="`scalar` or `range`, as the SDK says.")
     unit: str = Field(

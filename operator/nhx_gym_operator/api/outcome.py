@@ -18,6 +18,8 @@ from .wire import TERMINATION_LIMIT_BYTES, Aggregate, Outcome
 
 MAX_AGGREGATES = 64
 """How many aggregates a job's status shows; the others are in the bundle."""
+MAX_AGGREGATE_NAME = 256
+"""Characters of an aggregate's name in a status. Gym's metrics are named by the environment's code."""
 MAX_DECODED_BYTES = 64 * 1024
 """A compressed outcome that would grow beyond this is refused: the message comes from a container."""
 
@@ -25,6 +27,8 @@ STATISTICS = ("mean", "min", "max", "median", "std_dev", "sample_std_dev")
 """Fields of an aggregate that only a range has."""
 _COMPRESSED_PREFIX = b"z1:"
 _SHORT_TEXT = 500
+_SHORTEST_TEXT = 100
+"""Fits whatever the text is made of: a character beyond ASCII takes up to twelve bytes."""
 
 
 class OutcomeError(ValueError):
@@ -35,7 +39,8 @@ def encode_outcome(outcome: Outcome) -> bytes:
     """The outcome as at most `TERMINATION_LIMIT_BYTES` bytes of ASCII.
 
     What does not fit is dropped in this order: aggregates from the last to the second, statistics of
-    the first, warnings, package versions, long texts. `aggregates_dropped` counts the aggregates.
+    the first, warnings, package versions, long texts, usage, the kernel, all but the beginning of texts, the
+    last aggregate. `aggregates_dropped` counts the aggregates.
     """
     for candidate in _ever_smaller(outcome):
         encoded = _encode(candidate)
@@ -95,6 +100,12 @@ def _ever_smaller(outcome: Outcome) -> Iterator[Outcome]:
         {"degraded": [text[:_SHORT_TEXT] for text in outcome.degraded[:1]]},
         {"progress": outcome.progress.model_copy(update={"message": ""})},
         {"usage": {}},
+        {"host_kernel": ""},
+        {
+            "message": outcome.message[:_SHORTEST_TEXT],
+            "degraded": [text[:_SHORTEST_TEXT] for text in outcome.degraded[:1]],
+        },
+        {"aggregates": [], "aggregates_dropped": dropped + len(aggregates)},
     ):
         smaller = smaller.model_copy(update=update)
         yield smaller

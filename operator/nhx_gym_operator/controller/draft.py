@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -13,6 +14,8 @@ from .clock import format_time, parse_time
 
 MESSAGE_LIMIT = 4000
 """Characters of a condition's message: whole sentences of a kubelet fit, a log does not."""
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Colours, and what else a program's output may do to the terminal in which a message is read."""
 
 
 class StatusDraft:
@@ -49,5 +52,5 @@ class StatusDraft:
             entry["lastTransitionTime"] = format_time(self._now)
         entry["status"] = status
         entry["reason"] = str(reason)
-        entry["message"] = message[:MESSAGE_LIMIT]
+        entry["message"] = _CONTROL.sub("", message)[:MESSAGE_LIMIT]
         entry["observedGeneration"] = self._generation

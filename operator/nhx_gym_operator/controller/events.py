@@ -54,7 +54,7 @@ def _event(job: Manifest, condition: Manifest) -> Manifest:
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{metadata['name'][:200]}.{hashlib.sha256(change.encode()).hexdigest()[:16]}",
+            "name": f"{metadata['name'][:200].rstrip('-.')}.{hashlib.sha256(change.encode()).hexdigest()[:16]}",
             "namespace": metadata["namespace"],
         },
         "involvedObject": {

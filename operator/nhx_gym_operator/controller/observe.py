@@ -14,7 +14,7 @@ from ..workloads import names
 from . import podview
 from .caches import Caches
 from .inputs import InputReader
-from .kube import CLAIMS, EVENTS, PODS, POLICIES, SERVICES
+from .kube import CLAIMS, EVENTS, PODS, POLICIES, SERVICES, Resource
 from .observation import Observation, PodEvent, Refusal
 from .policies.placement import needs_runtime_class
 from .settings import Installation
@@ -35,7 +35,7 @@ class Observer:
         the object is absent or forbidden."""
         job, invalid = parse_job(raw)
         namespace, uid = job.metadata.namespace, job.metadata.uid
-        pods = tuple(self._caches[PODS].owned_by(uid))
+        pods = tuple(self._own(PODS, namespace, uid))
         is_over = bool(job.metadata.deletion_timestamp) or _is_final(job)
         pinned = job.status.placement is not None
         sandbox = self._installation.settings.sandbox
@@ -49,20 +49,24 @@ class Observer:
                 else None
             ),
             inputs=(await self._inputs.read(namespace, job.spec) if looks_up and not _has_evaluator(pods) else None),
-            service=self._named(SERVICES, uid, names.service_name(job.metadata.name)),
-            policies=tuple(self._caches[POLICIES].owned_by(uid)),
-            claim=self._named(CLAIMS, uid, names.claim_name(job.metadata.name)),
+            service=self._named(SERVICES, namespace, uid, names.service_name(job.metadata.name)),
+            policies=tuple(self._own(POLICIES, namespace, uid)),
+            claim=self._named(CLAIMS, namespace, uid, names.claim_name(job.metadata.name)),
             pods=pods,
-            ghosts=tuple(self._caches.ghosts(uid)),
+            ghosts=tuple(pod for pod in self._caches.ghosts(uid) if _is_child(pod, namespace, uid)),
             pod_events=self._events_of(pods),
             progress=progress,
             refusal=refusal,
             invalid=invalid,
         )
 
-    def _named(self, resource: Any, uid: str, name: str) -> Manifest | None:
+    def _own(self, resource: Resource, namespace: str, uid: str) -> list[Manifest]:
+        """Objects that carry the job's label and do belong to it: anybody may write a label."""
+        return [obj for obj in self._caches[resource].owned_by(uid) if _is_child(obj, namespace, uid)]
+
+    def _named(self, resource: Resource, namespace: str, uid: str, name: str) -> Manifest | None:
         """The job's own object of that name. One that is being deleted counts: its name is taken."""
-        return next((obj for obj in self._caches[resource].owned_by(uid) if obj["metadata"]["name"] == name), None)
+        return next((obj for obj in self._own(resource, namespace, uid) if obj["metadata"]["name"] == name), None)
 
     def _events_of(self, pods: tuple[Manifest, ...]) -> tuple[PodEvent, ...]:
         return tuple(
@@ -70,6 +74,7 @@ class Observer:
             for pod in pods
             if not podview.has_ended(pod)
             for event in sorted(self._caches[EVENTS].owned_by(podview.uid(pod)), key=_last_seen)
+            if event["metadata"].get("namespace") == pod["metadata"].get("namespace")
         )
 
 
@@ -87,6 +92,12 @@ def parse_job(raw: Manifest) -> tuple[AgentEvalJob, str]:
             spec=None,
         )
         return job, f"{where}: {problem['msg']}; delete the job and apply it again as the present CRD asks"
+
+
+def _is_child(obj: Manifest, namespace: str, uid: str) -> bool:
+    metadata = obj["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    return metadata.get("namespace") == namespace and any(owner["uid"] == uid for owner in owners)
 
 
 def _is_final(job: AgentEvalJob) -> bool:

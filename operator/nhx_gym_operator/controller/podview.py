@@ -53,6 +53,15 @@ def has_ended(pod: Manifest) -> bool:
     return phase(pod) in ("Succeeded", "Failed")
 
 
+def ends_by_itself(pod: Manifest) -> bool:
+    """Whether the pod has ended or is about to: after a failed init container nothing starts any more, though the
+    kubelet may not have said so yet."""
+    inits = (
+        status.get("state", {}).get("terminated") for status in pod.get("status", {}).get("initContainerStatuses", ())
+    )
+    return has_ended(pod) or any(end and end.get("exitCode") != 0 for end in inits)
+
+
 def created(pod: Manifest) -> datetime:
     return parse_time(pod["metadata"]["creationTimestamp"])
 

@@ -11,6 +11,9 @@ from nhx_gym_operator.api.wire import ModelUsage
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """An event larger than this passes unread: it is forwarded, but neither metered nor understood."""
 
+MAX_TOKENS = 10**12
+"""A call that states more tokens than this states nonsense, which no status could hold."""
+
 _LAST_EVENTS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
 """Events after which a Responses stream ends (OpenAI API reference, "Streaming events")."""
 
@@ -46,7 +49,7 @@ def count_answer(usage: ModelUsage, tokens: Tokens | None) -> None:
 def _count(usage: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
             return value
     return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import shutil
@@ -18,7 +17,7 @@ from nhx_evals_sdk.agent_eval.results import AgentEvalResult
 from nhx_evals_sdk.values.results import AggregateScore
 
 from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.outcome import MAX_AGGREGATES, STATISTICS, encode_outcome
+from nhx_gym_operator.api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, STATISTICS, encode_outcome
 from nhx_gym_operator.api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress, Stage
 
 from .plan import Paths
@@ -74,8 +73,13 @@ def describe_failures(failures: Iterable[Failure]) -> str:
 
 def aggregates_of(result: AgentEvalResult) -> tuple[list[Aggregate], int]:
     """The aggregates that a status shows, the reward's first, and how many more the bundle has."""
-    scores = sorted(result.summary.scores.scores, key=lambda score: not score.name.startswith(REWARD))
-    return [_aggregate(score) for score in scores[:MAX_AGGREGATES]], max(0, len(scores) - MAX_AGGREGATES)
+    scores = result.summary.scores.scores
+    fitting: dict[str, AggregateScore] = {}
+    for score in sorted(scores, key=lambda score: not score.name.startswith(REWARD)):
+        if len(score.name) <= MAX_AGGREGATE_NAME:
+            fitting.setdefault(score.name, score)
+    shown = [_aggregate(score) for score in list(fitting.values())[:MAX_AGGREGATES]]
+    return shown, len(scores) - len(shown)
 
 
 def own_versions() -> dict[str, str]:
@@ -100,7 +104,7 @@ def write_outcome(outcome: Outcome, paths: Paths) -> None:
         log.error("cannot write %s: %s", paths.termination_log, error)
     try:
         scratch = paths.outcome.with_suffix(".tmp")
-        scratch.write_text(json.dumps(outcome.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+        scratch.write_text(outcome.model_dump_json(indent=2) + "\n", encoding="utf-8")
         scratch.replace(paths.outcome)
     except OSError as error:
         log.error("cannot write %s: %s", paths.outcome, error)

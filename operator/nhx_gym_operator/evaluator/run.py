@@ -32,7 +32,7 @@ from .model_keys import ModelKeyError, ModelKeys
 from .outcome import MAX_MESSAGE, Verdict, aggregates_of, base_outcome, own_versions, verdict, write_outcome
 from .plan import Paths, Tokens
 from .progress import ProgressState
-from .rollouts import Failure, Rollout, judge, stamped_result
+from .rollouts import Failure, Rollout, judge, stamped_result, well_formed
 from .scoring import JournaledGymRunner, evaluate
 from .server import Services, StagedEnvironment, make_app, serving
 from .stage import StagingError, pack
@@ -252,7 +252,7 @@ class Evaluation:
         try:
             return await collector.aggregate(recorded, [journal.results[rollout.key] for rollout in recorded])
         except AggregatesMissing as error:
-            self.degraded.append(f"runner.gym.* is missing: {error}")
+            self.degraded.append(well_formed(f"runner.gym.* is missing: {error}"))
             return None
 
     @contextlib.asynccontextmanager
@@ -311,7 +311,7 @@ class Evaluation:
         # What this process knows itself, no host may say otherwise.
         versions = (self._registry.versions if self._registry else {}) | own_versions()
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
-        outcome.state, outcome.reason, outcome.message = state, reason, message[:MAX_MESSAGE]
+        outcome.state, outcome.reason, outcome.message = state, reason, well_formed(message[:MAX_MESSAGE])
         outcome.warnings = [*self.warnings, *self._context_length_warnings()]
         outcome.host_kernel = self._registry.kernel if self._registry else ""
         outcome.environment_digest = self.environment.digest if self.environment else None

@@ -29,6 +29,8 @@ Manifest = dict[str, Any]
 
 EVALUATOR_MODULE = "nhx_gym_operator.evaluator"
 HOST_MODULE = "nhx_gym_operator.gym_host"
+TOKENS_VOLUME = "tokens"
+"""The one volume of a host pod that is not scratch space."""
 
 _DATASET_DIR, _, _DATASET_NAME = DATASET_FILE.rpartition("/")
 _SECRET_MODE = 0o440
@@ -64,7 +66,7 @@ def colocated_pod(workload: Workload) -> Manifest:
 def host_pod(workload: Workload, ordinal: int) -> Manifest:
     """The sandbox: the gate proves its network before any code of an environment runs."""
     plan = podspec.value(HOST_PLAN_ENV, plans.host_plan(workload, ordinal).model_dump_json())
-    tokens = mount("tokens", TOKENS_DIR, read_only=True)
+    tokens = mount(TOKENS_VOLUME, TOKENS_DIR, read_only=True)
     gate = podspec.container(
         workload,
         CONTAINER_GATE,
@@ -97,7 +99,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
             scratch("tmp"),
             scratch("work"),
             scratch("environment"),
-            _secret_volume("tokens", secrets.host_secret_name(workload, ordinal)),
+            _secret_volume(TOKENS_VOLUME, secrets.host_secret_name(workload, ordinal)),
         ],
         runtimeClassName=workload.runtime_class_name,
         **_NO_DNS,
@@ -110,13 +112,13 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, modu
         scratch("tmp"),
         scratch("work"),
         _results_volume(workload),
-        _secret_volume("tokens", secrets.evaluator_secret_name(workload)),
+        _secret_volume(TOKENS_VOLUME, secrets.evaluator_secret_name(workload)),
     ]
     mounts = [
         mount("tmp", "/tmp"),
         mount("work", WORK_DIR),
         mount("results", RESULTS_DIR),
-        mount("tokens", TOKENS_DIR, read_only=True),
+        mount(TOKENS_VOLUME, TOKENS_DIR, read_only=True),
     ]
     for volume, key_mount in _model_keys(workload):
         volumes.append(volume)

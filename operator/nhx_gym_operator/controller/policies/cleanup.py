@@ -20,7 +20,7 @@ def of_finished(observation: Observation, now: datetime) -> tuple[tuple[DeletePo
     """Deletions for a finished job, and seconds until there is something to delete. Ended pods stay: their
     logs are worth more than the space. A pod whose own work ended but that still runs is kept up by a
     container that somebody added."""
-    running = [pod for pod in observation.pods if not podview.has_ended(pod) and not podview.is_terminating(pod)]
+    running = [pod for pod in observation.pods if not podview.ends_by_itself(pod) and not podview.is_terminating(pod)]
     if not running:
         return (), None
     ends = [

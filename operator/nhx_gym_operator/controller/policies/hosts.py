@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from ...api.conditions import PodReason, SandboxReason
 from ...api.constants import CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
 from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, Progress, Stage
+from ...workloads.pods import TOKENS_VOLUME
 from .. import podview
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
@@ -58,6 +59,13 @@ def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
                 f"host pod {podview.name(host)!r} holds containers that this operator did not ask for: "
                 f"{', '.join(sorted(foreign))}; exempt pods with the label {ROLE_LABEL}=gym-host from "
                 f"whatever adds them",
+            )
+        opened = _opened_by(host, observation.job.status.runtime_class_name)
+        if opened:
+            return Fault(
+                PodReason.POD_CHANGED,
+                f"host pod {podview.name(host)!r} is not as this operator asked for it: {opened}; exempt pods with the "
+                f"label {ROLE_LABEL}=gym-host from whatever changes them",
             )
         gate = podview.terminated(host, CONTAINER_GATE)
         if gate and gate.get("exitCode") != 0:
@@ -129,6 +137,19 @@ def known_address(pods: tuple[Manifest, ...]) -> str | None:
         if plan:
             return urlsplit(json.loads(plan)["evaluator_url"]).hostname
     return None
+
+
+def _opened_by(host: Manifest, runtime_class: str | None) -> str:
+    """What admission put into a host pod that opens its sandbox: a webhook for cloud credentials, for
+    instance, adds a volume with a token to every pod. Empty if nothing."""
+    spec = host["spec"]
+    if runtime_class and spec.get("runtimeClassName") != runtime_class:
+        return f"its runtimeClassName is {spec.get('runtimeClassName')!r}, not {runtime_class!r}"
+    shared = [field for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
+    if shared:
+        return f"{shared[0]} is set"
+    brought = [v["name"] for v in spec.get("volumes", ()) if v["name"] != TOKENS_VOLUME and "emptyDir" not in v]
+    return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
 
 
 def _all_ready(progress: Progress) -> bool:

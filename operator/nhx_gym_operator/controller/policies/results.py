@@ -9,8 +9,8 @@ from pydantic.alias_generators import to_camel
 
 from ...api.conditions import ConditionType, RunReason
 from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE
-from ...api.outcome import MAX_AGGREGATES
-from ...api.wire import Outcome, Progress
+from ...api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
+from ...api.wire import Aggregate, Outcome, Progress
 from .. import podview
 from ..draft import StatusDraft
 
@@ -37,7 +37,7 @@ def show_progress(draft: StatusDraft, progress: Progress) -> None:
         }
         if progress.mean_reward is not None:
             shown["meanReward"] = progress.mean_reward
-            draft.data["reward"] = f"{progress.mean_reward:.2f}"
+            draft.data["reward"] = _shown(progress.mean_reward)
         draft.data["progress"] = shown
     if progress.hosts:
         show_hosts(draft, progress.hosts_ready, progress.hosts)
@@ -51,10 +51,10 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
     """Everything that was scored, whether the job succeeded or not."""
     show_progress(draft, outcome.progress)
     data = draft.data
-    aggregates = [_camel(entry.model_dump(exclude_none=True)) for entry in outcome.aggregates[:MAX_AGGREGATES]]
+    aggregates = _fitting(outcome.aggregates)
     if aggregates:
-        data["aggregates"] = aggregates
-    dropped = outcome.aggregates_dropped + max(0, len(outcome.aggregates) - MAX_AGGREGATES)
+        data["aggregates"] = [_camel(entry.model_dump(exclude_none=True)) for entry in aggregates]
+    dropped = outcome.aggregates_dropped + len(outcome.aggregates) - len(aggregates)
     if dropped:
         data["aggregatesDropped"] = dropped
     if outcome.coverage is not None:
@@ -65,7 +65,7 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
         data.setdefault("results", {})["path"] = outcome.results_path
     reward = next((entry.value for entry in outcome.aggregates if entry.name == REWARD), None)
     if reward is not None:
-        data["reward"] = f"{reward:.2f}"
+        data["reward"] = _shown(reward)
     ran = data.setdefault("ran", {})
     if outcome.versions:
         ran["versions"] = outcome.versions
@@ -73,6 +73,21 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
         ran["hostKernel"] = outcome.host_kernel[:512]
     if outcome.environment_digest:
         ran["environmentDigest"] = outcome.environment_digest
+
+
+def _shown(reward: float) -> str:
+    """For the table: two decimals, unless a verifier counts in astronomical numbers."""
+    return f"{reward:.2f}" if abs(reward) < 1e9 else f"{reward:.2e}"
+
+
+def _fitting(aggregates: Iterable[Aggregate]) -> list[Aggregate]:
+    """What a status takes: the API server would refuse the whole of it for one name that is too long or
+    stands twice."""
+    by_name: dict[str, Aggregate] = {}
+    for entry in aggregates:
+        if len(entry.name) <= MAX_AGGREGATE_NAME:
+            by_name.setdefault(entry.name, entry)
+    return list(by_name.values())[:MAX_AGGREGATES]
 
 
 def show_images(draft: StatusDraft, pods: Iterable[Manifest]) -> None:

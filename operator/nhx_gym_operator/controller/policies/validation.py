@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from typing import Any
 
 from ...api import bundled, gym_models
 from ...api.conditions import AcceptedReason
@@ -13,11 +14,14 @@ from ..observation import Refused
 
 MAX_HYDRA_BYTES = 64 * 1024
 """As JSON. The plan that carries them is one environment string, of which Linux takes 128 KiB."""
+MAX_SPEC_BYTES = 112 * 1024
+MAX_HYDRA_DEPTH = 64
+"""Serialisers stop at some hundred levels."""
 
 
 def refuse(spec: JobSpec, images: Images) -> Refused | None:
     """Why this job can never run, if so."""
-    return _refuse_hydra_params(spec) or _refuse_server(spec, images)
+    return _refuse_hydra_params(spec) or _refuse_size(spec) or _refuse_server(spec, images)
 
 
 def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
@@ -31,6 +35,11 @@ def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
                 f"spec.target.gym.hydraParams.{param} is set by the operator; "
                 f"put the value into spec.models[name={model.name}].{field}",
             )
+    if _depth_exceeds(params, MAX_HYDRA_DEPTH):
+        return Refused(
+            AcceptedReason.INVALID_SPEC,
+            f"spec.target.gym.hydraParams are nested more than {MAX_HYDRA_DEPTH} levels deep",
+        )
     size = len(json.dumps(params).encode())
     if size > MAX_HYDRA_BYTES:
         return Refused(
@@ -39,6 +48,30 @@ def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
             f"put large values into an environment's own configuration",
         )
     return None
+
+
+def _refuse_size(spec: JobSpec) -> Refused | None:
+    """Refuses a spec of which the plan would not fit, though no part of it is too large."""
+    size = len(spec.model_dump_json(by_alias=True, exclude_none=True).encode())
+    if size <= MAX_SPEC_BYTES:
+        return None
+    return Refused(
+        AcceptedReason.INVALID_SPEC,
+        f"the spec is {size} bytes as JSON, at most {MAX_SPEC_BYTES} are taken; shorten labels, envVars or hydraParams",
+    )
+
+
+def _depth_exceeds(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+        if not level:
+            return False
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def _refuse_server(spec: JobSpec, images: Images) -> Refused | None:

@@ -1,0 +1,61 @@
+"""What counts as a job's own: a label is not enough, since anybody may write one."""
+
+import pytest
+
+from nhx_gym_operator.api.job import AgentEvalJob
+from nhx_gym_operator.controller.caches import Caches
+from nhx_gym_operator.controller.kube import EVENTS, JOBS, PODS
+from nhx_gym_operator.controller.observe import Observer
+from support.controller_values import accepted_status, evaluator, host, installation, job, workload
+
+
+class Inputs:
+    """Looks nothing up."""
+
+    async def read(self, *_):
+        return None
+
+
+def raw(of: AgentEvalJob):
+    body = of.model_dump(mode="json", by_alias=True, exclude_none=True)
+    body["metadata"]["resourceVersion"] = "1"
+    return body
+
+
+def versioned(pod, version="5"):
+    pod["metadata"] |= {"resourceVersion": version}
+    return pod
+
+
+@pytest.fixture
+def caches():
+    caches = Caches(lambda *_: None)
+    caches[JOBS].put(raw(job(status=accepted_status())))
+    return caches
+
+
+async def observed(caches):
+    return await Observer(installation(), caches, Inputs()).observe(raw(job(status=accepted_status())), None, None)
+
+
+@pytest.mark.parametrize("change", [{"namespace": "other"}, {"ownerReferences": []}, {"ownerReferences": None}])
+async def test_a_pod_with_the_jobs_labels_is_not_its_own_elsewhere_or_without_its_owner(caches, change):
+    forged = versioned(evaluator(workload()))
+    forged["metadata"] |= {"uid": "forged", "labels": forged["metadata"]["labels"] | {"evals.nhx.io/attempt": "999"}}
+    forged["metadata"] |= change
+    caches[PODS].put(forged)
+    caches[PODS].put(versioned(evaluator(workload())))
+    assert [pod["metadata"]["uid"] for pod in (await observed(caches)).pods] == ["uid-of-mcqa-evaluator-1"]
+    caches[PODS].remove("forged")
+    assert (await observed(caches)).ghosts == ()
+
+
+async def test_an_event_of_another_namespace_says_nothing_about_a_pod(caches):
+    pod = versioned(host(workload()))
+    caches[PODS].put(pod)
+    for uid, namespace in (("e1", "other"), ("e2", "team")):
+        metadata = {"uid": uid, "namespace": namespace, "name": uid, "resourceVersion": "7"}
+        about = {"uid": pod["metadata"]["uid"]}
+        event = {"metadata": metadata, "involvedObject": about, "reason": uid, "lastTimestamp": "2026-01-01T00:00:00Z"}
+        caches[EVENTS].put(event)
+    assert [event.reason for event in (await observed(caches)).pod_events] == ["e2"]
