@@ -252,10 +252,10 @@ def test_env_secrets_are_variables_where_gym_runs_and_nowhere_else():
 
 def test_our_own_variables_stand_last_and_win():
     host = main_container(pods.host_pod(sandboxed(spec={"gym": {"envSecrets": SECRETS}}), 0))
-    assert [pair["name"] for pair in host["env"]] == ["HF_TOKEN", HOST_PLAN_ENV, "NHX_POD_IP", "NHX_NODE_NAME"]
+    assert [pair["name"] for pair in host["env"]] == ["HF_TOKEN", HOST_PLAN_ENV]
 
 
-@pytest.mark.parametrize("text", ["$(HOME)", "$$", "cost: $5", "$(NHX_POD_IP)$$x"])
+@pytest.mark.parametrize("text", ["$(HOME)", "$$", "cost: $5", "$(NHX_HOST_PLAN)$$x"])
 def test_a_dollar_in_a_plan_survives_the_kubelet(text):
     owner = {"gym": {"hydraParams": {"a": text}}}
     built = main_container(pods.host_pod(sandboxed(spec=owner), 0))

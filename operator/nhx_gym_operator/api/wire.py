@@ -38,8 +38,6 @@ ENVIRONMENT_DIGEST_HEADER = "X-Nhx-Environment-Digest"
 EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"
 """Environment variables that carry the plans below as JSON."""
-POD_IP_ENV = "NHX_POD_IP"
-NODE_NAME_ENV = "NHX_NODE_NAME"
 
 RESULTS_DIR = "/job/results"
 WORK_DIR = "/job/work"

@@ -14,8 +14,6 @@ from ..api.wire import (
     HOST_PLAN_ENV,
     HOST_PORT,
     MODEL_KEYS_DIR,
-    NODE_NAME_ENV,
-    POD_IP_ENV,
     RESULTS_DIR,
     TOKENS_DIR,
     WORK_DIR,
@@ -49,7 +47,7 @@ def job_pods(workload: Workload) -> list[Manifest]:
 
 def evaluator_pod(workload: Workload) -> Manifest:
     images, resources = workload.options.images, workload.options.resources
-    return _evaluating_pod(workload, image=images.tasks, resources=resources.evaluator, module_env=_pod_env())
+    return _evaluating_pod(workload, image=images.tasks, resources=resources.evaluator, user_env=[])
 
 
 def colocated_pod(workload: Workload) -> Manifest:
@@ -59,7 +57,7 @@ def colocated_pod(workload: Workload) -> Manifest:
         workload,
         image=images.gym_tasks,
         resources=resources.gym_tasks,
-        module_env=_user_env(workload) + _pod_env(),
+        user_env=_user_env(workload),
     )
 
 
@@ -74,7 +72,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         module=HOST_MODULE,
         command="gate",
         resources=workload.options.resources.gate,
-        env=[plan, *_pod_env()],
+        env=[plan],
         mounts=[mount("tmp", "/tmp"), tokens],
         init=True,
     )
@@ -85,7 +83,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         module=HOST_MODULE,
         command="serve",
         resources=workload.options.resources.gym_host,
-        env=[*_user_env(workload), plan, *_pod_env()],
+        env=[*_user_env(workload), plan],
         mounts=[mount("tmp", "/tmp"), mount("work", WORK_DIR), mount("environment", ENVIRONMENT_DIR), tokens],
         ports=[HOST_PORT],
     )
@@ -106,7 +104,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
     )
 
 
-def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, module_env: list[Manifest]) -> Manifest:
+def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user_env: list[Manifest]) -> Manifest:
     plan = podspec.value(EVALUATOR_PLAN_ENV, plans.evaluator_plan(workload).model_dump_json())
     volumes = [
         scratch("tmp"),
@@ -139,7 +137,7 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, modu
         module=EVALUATOR_MODULE,
         command="run",
         resources=resources,
-        env=[*module_env, plan],
+        env=[*user_env, plan],
         mounts=mounts,
         ports=[EVALUATOR_PORT],
     )
@@ -162,7 +160,7 @@ def _stage(workload: Workload, plan: Manifest) -> Manifest:
         module=EVALUATOR_MODULE,
         command="stage",
         resources=workload.options.resources.stage,
-        env=[plan, *_pod_env()],
+        env=[plan],
         mounts=[
             mount("tmp", "/tmp"),
             mount("source", ENVIRONMENT_SOURCE_DIR, read_only=True),
@@ -170,10 +168,6 @@ def _stage(workload: Workload, plan: Manifest) -> Manifest:
         ],
         init=True,
     )
-
-
-def _pod_env() -> list[Manifest]:
-    return [podspec.field(POD_IP_ENV, "status.podIP"), podspec.field(NODE_NAME_ENV, "spec.nodeName")]
 
 
 def _user_env(workload: Workload) -> list[Manifest]:

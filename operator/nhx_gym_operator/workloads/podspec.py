@@ -113,11 +113,6 @@ def value(name: str, text: str) -> Manifest:
     return {"name": name, "value": text.replace("$", "$$")}
 
 
-def field(name: str, path: str) -> Manifest:
-    """An environment variable from the downward API."""
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
 def secret(name: str, secret_name: str, key: str) -> Manifest:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": key}}}
 
