@@ -31,6 +31,8 @@ class Inside:
     def says(self, command: str) -> str:
         """Output of a shell command; what went wrong is part of it."""
         done = cluster.execute(self.pod, self.container, self.namespace, ["sh", "-c", command])
+        if "completed pod" in done.stderr:
+            raise AssertionError(f"{self.pod} ended before it was looked into: {done.stderr}")
         return done.stdout + done.stderr
 
     def places_with(self, text: str) -> list[str]:

@@ -26,7 +26,7 @@ _WORDCHECK_GOLD = "wordcheck.jsonl"
 INSTANT_PORT, SLOW_PORT, WATCHED_PORT = 8000, 8001, 8002
 PATIENCE_SECONDS = 500
 """For Gym's start: the machine may be busy with anything."""
-SLOW_SECONDS = 3
+SLOW_SECONDS = 4
 """A call to the slow server takes so long that a running host can be looked at, or killed, in the middle of a run."""
 
 

@@ -32,7 +32,7 @@ PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims
 @scenario
 def mcqa_gvisor(world: World) -> Run:
     """Slow answers leave time for a look into the running sandbox."""
-    job = manifests.mcqa_job(GVISOR.jobs, "mcqa", port=SLOW_PORT, concurrency=2)
+    job = manifests.mcqa_job(GVISOR.jobs, "mcqa", port=SLOW_PORT, concurrency=1)
     cluster.apply(job)
     running = _until_running(world, job)
     uid = running["metadata"]["uid"]
