@@ -87,7 +87,7 @@ def _steps_seen(state: Object, pods: list[Object], *, colocated: bool) -> list[s
     inits = [status for pod in pods for status in pod["status"].get("initContainerStatuses", [])]
     if any("running" in status["state"] for status in inits):
         seen.append("containers running")
-    if is_true(state, "Running"):
+    if is_true(state, "SandboxReady") or is_true(state, "Running"):
         seen.append("Gym ready")
     if (state.get("status", {}).get("progress") or {}).get("done"):
         seen.append("first rollout")
