@@ -104,12 +104,11 @@ async def test_deleting_any_one_child_does_not_wedge_the_job(world, operator):
         (CLAIMS, "mcqa-results"),
         (PODS, "mcqa-host-0-1"),
     ):
-        uid = (await world.api.get(resource, world.namespace, name))["metadata"]["uid"]
+        first = await world.uid(resource, name)
         await world.remove(resource, name)
 
-        async def another(resource=resource, name=name, uid=uid):
-            there = await world.exists(resource, name)
-            return there and (await world.api.get(resource, world.namespace, name))["metadata"]["uid"] != uid
+        async def another(resource=resource, name=name, first=first):
+            return await world.uid(resource, name) not in (None, first)
 
         await world.until(another, f"{name} is made again")
     again = (await world.children())["Service/mcqa"]

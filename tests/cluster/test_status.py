@@ -114,7 +114,11 @@ async def test_writers_who_meet_lose_nothing(world, operator):
         for number in range(20):
             await world.annotate(JOBS, "mcqa", str(number))
 
-    await asyncio.gather(annotate(), world.report_running(), world.report_outcome(outcome()))
+    async def run():
+        await world.report_running()
+        await world.report_outcome(outcome())
+
+    await asyncio.gather(annotate(), run())
     job = await world.until_phase("Succeeded")
     assert job["metadata"]["annotations"]["touched"] == "19"
 

@@ -156,14 +156,17 @@ class World:
     async def job(self, name: str = "mcqa") -> Object:
         return await self.api.get(JOBS, self.namespace, name)
 
-    async def exists(self, resource: Resource, name: str) -> bool:
+    async def uid(self, resource: Resource, name: str) -> str | None:
+        """None where there is no such object: one look, since it may go or come between two."""
         try:
-            await self.api.get(resource, self.namespace, name)
+            return (await self.api.get(resource, self.namespace, name))["metadata"]["uid"]
         except ApiError as error:
             if error.not_found:
-                return False
+                return None
             raise
-        return True
+
+    async def exists(self, resource: Resource, name: str) -> bool:
+        return await self.uid(resource, name) is not None
 
     async def children(self) -> dict[str, Object]:
         """Everything that the operator made here, by kind and name."""
