@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from e2e import manifests, runs
+from e2e import manifests, runs, sdk_alone
 from e2e.installations import COLOCATED, GVISOR, RUNC, Installation
 from e2e.world import World
 from support import cluster
@@ -122,32 +122,9 @@ def _has_ended(state: Object) -> bool:
 
 
 def rate_of_gym_alone() -> tuple[float, dict[str, int]]:
-    """The same rows by Gym's own two commands in a plain runc pod: no operator, no gateway, no journal."""
+    """The same rows by Gym's own two commands, as the SDK starts them, in a plain runc pod."""
     print("rate of gym alone", file=sys.stderr)
-    script = (Path(__file__).parent / "gym_alone.py").read_text()
-    model = manifests.scripted_model()
-    arguments = [manifests.MCQA_ROWS, model["baseUrl"], str(REPEATS)]
-    container = manifests.container(
-        "gym", manifests.reference("nhx-gym-tasks"), args=["python", "/script/gym_alone.py", *arguments], memory="4Gi"
-    )
-    container["env"] = [manifests.key_variable("POLICY_KEY")]
-    container["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
-    volume = {"name": "script", "configMap": {"name": "gym-alone"}}
-    cluster.apply(
-        manifests.config_map(COLOCATED.jobs, "gym-alone", {"gym_alone.py": script}),
-        manifests.restricted_pod(COLOCATED.jobs, "gym-alone", [container], [volume]),
-    )
-    cluster.kubectl(
-        "wait",
-        "pod/gym-alone",
-        f"--namespace={COLOCATED.jobs}",
-        "--for=jsonpath={.status.phase}=Succeeded",
-        f"--timeout={RUN_SECONDS}s",
-        timeout=RUN_SECONDS + 30,
-    )
-    log = cluster.kubectl("logs", "gym-alone", f"--namespace={COLOCATED.jobs}")
-    seconds = float(log.rpartition("SECONDS ")[2].split()[0])
-    return ROLLOUTS / seconds, {}
+    return ROLLOUTS / sdk_alone.run("gym-alone", REPEATS, seconds=RUN_SECONDS).seconds, {}
 
 
 def _working_sets(namespace: str) -> dict[str, int]:

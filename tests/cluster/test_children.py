@@ -83,11 +83,7 @@ async def test_deleting_a_job_leaves_nothing(world, operator, propagation):
 async def test_a_job_that_a_finalizer_holds_stops_at_once_and_makes_nothing_more(world, operator):
     await started(world, metadata={"finalizers": ["example.com/held"]})
     await world.delete_job()
-
-    async def no_pods():
-        return not await world.names(PODS)
-
-    await world.until(no_pods, "the pods are gone", lambda: world.names(PODS))
+    await world.until_no_pods()
     await world.remove(SERVICES, "mcqa")
     await asyncio.sleep(2)
     assert await world.names(PODS) == [] and await world.names(SERVICES) == []
@@ -158,11 +154,7 @@ async def test_a_quota_that_refuses_one_pod_withdraws_the_other(world, operator)
     assert "exceeded quota" in condition(job, "Running")["message"]
     assert job["status"]["phase"] == "Pending"
     assert "attempt" not in job["status"]
-
-    async def none():
-        return not await world.names(PODS)
-
-    await world.until(none, "no half job is left", lambda: world.names(PODS))
+    await world.until_no_pods()
     await world.limit_pods(2)
     job = await world.until_phase("Starting")
     assert job["status"]["attempt"] == 1

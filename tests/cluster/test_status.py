@@ -139,11 +139,7 @@ async def test_what_vanished_with_its_empty_dir_while_nobody_looked_is_not_paid_
     with operating():
         job = await world.until_phase("Failed")
         assert condition(job, "Failed")["reason"] == "ResultsLost"
-
-        async def no_pods():
-            return not await world.names(PODS)
-
-        await world.until(no_pods, "the host is removed", lambda: world.names(PODS))
+        await world.until_no_pods()
 
 
 async def test_a_finished_job_is_left_alone(world, operator):
@@ -195,11 +191,7 @@ async def test_pods_that_never_run_end_the_job_and_are_removed(world, operating)
         await world.apply_job()
         job = await world.until_phase("Failed")
         assert condition(job, "Failed")["reason"] == "PodStartTimeout"
-
-        async def no_pods():
-            return not await world.names(PODS)
-
-        await world.until(no_pods, "the pods are removed", lambda: world.names(PODS))
+        await world.until_no_pods()
 
 
 async def test_a_secret_that_the_kubelet_misses_is_named(world, operator):

@@ -212,6 +212,12 @@ class World:
 
         await self.until(there, f"pods {names} exist", lambda: self.names(PODS))
 
+    async def until_no_pods(self) -> None:
+        async def none() -> bool:
+            return not await self.names(PODS)
+
+        await self.until(none, "no pod is left", lambda: self.names(PODS))
+
     async def until(
         self,
         there: Callable[[], Awaitable[Any]],

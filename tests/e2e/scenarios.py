@@ -6,11 +6,10 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from devcluster.images.building import reference
-from e2e import manifests, runs
+from e2e import manifests, runs, sdk_alone
 from e2e.inspection import look_into
 from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
 from e2e.manifests import REPEATS, SLOW_PORT, WATCHED_PORT
@@ -18,7 +17,7 @@ from e2e.runs import Run
 from e2e.stage import idle_scenario, scenario
 from e2e.world import World
 from support import cluster
-from support.cluster import CommandError, Object
+from support.cluster import Object
 from support.job_watch import condition, is_true, phase
 from support.report import pods_of
 
@@ -95,24 +94,7 @@ def mcqa_colocated(world: World) -> Run:
 @scenario
 def sdk_summary(world: World) -> dict[str, Any]:
     """The SDK's own summary of the same rows, by its own runner."""
-    script = (Path(__file__).parent / "sdk_reference.py").read_text()
-    model = manifests.scripted_model()
-    arguments = [manifests.MCQA_ROWS, model["baseUrl"], str(REPEATS)]
-    container = manifests.container(
-        "sdk", reference("nhx-gym-tasks"), args=["python", "/script/sdk_reference.py", *arguments], memory="4Gi"
-    )
-    container["env"] = [manifests.key_variable("POLICY_KEY")]
-    container["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
-    volume = {"name": "script", "configMap": {"name": "sdk-reference"}}
-    cluster.apply(
-        manifests.config_map(COLOCATED.jobs, "sdk-reference", {"sdk_reference.py": script}),
-        manifests.restricted_pod(COLOCATED.jobs, "sdk-reference", [container], [volume]),
-    )
-    log = _log_when_done(COLOCATED.jobs, "sdk-reference", runs.RUN_SECONDS)
-    line = next((line for line in log.splitlines() if line.startswith("SUMMARY ")), None)
-    if line is None:
-        raise AssertionError(f"the SDK's own runner gave no summary:\n{log[-4000:]}")
-    return json.loads(line.removeprefix("SUMMARY "))
+    return sdk_alone.run("sdk-reference", REPEATS, seconds=runs.RUN_SECONDS).summary
 
 
 @scenario
@@ -289,20 +271,9 @@ def _read_claim(namespace: str, claim: str, command: str) -> str:
     volume = {"name": "claim", "persistentVolumeClaim": {"claimName": claim}}
     cluster.apply(manifests.restricted_pod(namespace, name, [reader], [volume]))
     try:
-        return _log_when_done(namespace, name, STATUS_SECONDS)
+        return cluster.log_when_done(name, namespace, seconds=STATUS_SECONDS)
     finally:
         cluster.delete("pod", name, namespace)
-
-
-def _log_when_done(namespace: str, pod: str, seconds: float) -> str:
-    """The log of a pod's one container when it has ended, well or not."""
-    here = f"--namespace={namespace}"
-    ended = "--for=jsonpath={.status.containerStatuses[0].state.terminated}"
-    try:
-        cluster.kubectl("wait", f"pod/{pod}", here, ended, f"--timeout={seconds:.0f}s", timeout=seconds + 30)
-    except CommandError as error:
-        raise AssertionError(f"{error}\n{cluster.kubectl('describe', 'pod', pod, here)}") from None
-    return cluster.kubectl("logs", pod, here)
 
 
 def _from_model_server(port: int, path: str) -> str:

@@ -1,14 +1,24 @@
 """The same evaluation by NVIDIA's SDK alone: no operator, no gateway, no journal. Runs inside the nhx-gym-tasks image.
 
-Prints the run's summary as one line of JSON behind SUMMARY.
+Prints the run's summary as one line of JSON behind SUMMARY, and behind SECONDS how long `gym eval run` took, its own
+start included.
 """
 
 import json
 import os
 import sys
+import time
 
 from nhx_evals_sdk.agent_eval.evaluator import AgentEvalRunConfig, AgentEvaluator
 from nhx_evals_sdk.agent_eval.runtimes.gym import GymAgentTaskRunner, GymRuntimeConfig, discover_gym_tasks
+
+
+class TimedRunner(GymAgentTaskRunner):
+    async def _collect_rollouts(self, *arguments, **named):
+        started = time.monotonic()
+        await super()._collect_rollouts(*arguments, **named)
+        print("SECONDS", time.monotonic() - started, flush=True)
+
 
 rows, base_url, repeats = sys.argv[1:]
 tasks = discover_gym_tasks(f"/opt/nhx/datasets/{rows}")
@@ -29,6 +39,6 @@ config = GymRuntimeConfig(
     },
 )
 result = AgentEvaluator().run_sync(
-    tasks=tasks, target=GymAgentTaskRunner(config=config), config=AgentEvalRunConfig(work_dir="/tmp/run")
+    tasks=tasks, target=TimedRunner(config=config), config=AgentEvalRunConfig(work_dir="/tmp/run")
 )
 print("SUMMARY", json.dumps(result.summary.model_dump(mode="json")), flush=True)

@@ -105,6 +105,16 @@ def delete(kind: str, name: str, namespace: str | None = None, *, wait: bool = T
     kubectl("delete", kind, name, *_in(namespace), "--ignore-not-found", waiting, timeout=timeout)
 
 
+def log_when_done(pod: str, namespace: str, *, seconds: float) -> str:
+    """The log of a pod's one container when it has ended, well or not."""
+    ended = "--for=jsonpath={.status.containerStatuses[0].state.terminated}"
+    try:
+        kubectl("wait", f"pod/{pod}", *_in(namespace), ended, f"--timeout={seconds:.0f}s", timeout=seconds + 30)
+    except CommandError as error:
+        raise AssertionError(f"{error}\n{kubectl('describe', 'pod', pod, *_in(namespace))}") from None
+    return kubectl("logs", pod, *_in(namespace))
+
+
 @dataclass(frozen=True)
 class Executed:
     """What a command inside a container said."""

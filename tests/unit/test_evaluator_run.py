@@ -228,33 +228,29 @@ async def test_a_host_that_comes_again_takes_over_what_its_predecessor_left(tmp_
     assert (outcome.state, outcome.progress.done) == ("Complete", 10)
 
 
-async def test_a_host_lost_for_good_leaves_a_job_that_reached_its_coverage_complete(tmp_path: Path) -> None:
+async def lost_after_two(tmp_path: Path, **plan: Any) -> Outcome:
+    """The outcome of a job whose only host ends for good after the first rollouts."""
     async with world(tmp_path) as w:
         host = w.hosts[0]
         host.delay_s = 0.2
-        evaluation = w.evaluation(w.plan(ROWS, min_coverage=0.1))
+        evaluation = w.evaluation(w.plan(ROWS, **plan))
         work = asyncio.create_task(finish(evaluation, host))
         async with asyncio.timeout(60):
             while evaluation.progress.done < 2:
                 await asyncio.sleep(0.01)
         await host.register(HostState.FAILED, message="mcqa ended with -9")
-        outcome = await work
+        return await work
+
+
+async def test_a_host_lost_for_good_leaves_a_job_that_reached_its_coverage_complete(tmp_path: Path) -> None:
+    outcome = await lost_after_two(tmp_path, min_coverage=0.1)
     assert (outcome.state, outcome.reason, outcome.failure_class) == ("Complete", "MinCoverageReached", "killed")
     assert "mcqa ended with -9" in outcome.degraded[0] and outcome.degraded[1].startswith("runner.gym.* is missing")
     assert 0.1 < outcome.coverage < 1
 
 
 async def test_a_host_lost_for_good_fails_a_job_without_its_coverage(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        host = w.hosts[0]
-        host.delay_s = 0.2
-        evaluation = w.evaluation(w.plan(ROWS))
-        work = asyncio.create_task(finish(evaluation, host))
-        async with asyncio.timeout(60):
-            while evaluation.progress.done < 2:
-                await asyncio.sleep(0.01)
-        await host.register(HostState.FAILED, message="mcqa ended with -9")
-        outcome = await work
+    outcome = await lost_after_two(tmp_path)
     assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "HostLost", "killed")
     assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (1.0, outcome.progress.done)
 

@@ -1,0 +1,48 @@
+"""The same rows by NVIDIA's SDK alone, in a plain pod: no operator, no gateway, no journal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from devcluster.images.building import reference
+from e2e import manifests
+from e2e.installations import COLOCATED
+from support import cluster
+
+SCRIPT = Path(__file__).parent / "sdk_reference.py"
+
+
+@dataclass(frozen=True)
+class SdkRun:
+    summary: dict[str, Any]
+    """The SDK's RunSummary as JSON."""
+    seconds: float
+    """What `gym eval run` took, its own start included."""
+
+
+def run(name: str, repeats: int, *, seconds: float) -> SdkRun:
+    """Plays mcqa's rows `repeats` times against the scripted server, in a pod of this name, within `seconds`."""
+    namespace = COLOCATED.jobs
+    arguments = [manifests.MCQA_ROWS, manifests.scripted_model()["baseUrl"], str(repeats)]
+    container = manifests.container(
+        "sdk", reference("nhx-gym-tasks"), args=["python", f"/script/{SCRIPT.name}", *arguments], memory="4Gi"
+    )
+    container["env"] = [manifests.key_variable("POLICY_KEY")]
+    container["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
+    volume = {"name": "script", "configMap": {"name": name}}
+    cluster.apply(
+        manifests.config_map(namespace, name, {SCRIPT.name: SCRIPT.read_text()}),
+        manifests.restricted_pod(namespace, name, [container], [volume]),
+    )
+    log = cluster.log_when_done(name, namespace, seconds=seconds)
+    return SdkRun(json.loads(_behind("SUMMARY ", log)), float(_behind("SECONDS ", log)))
+
+
+def _behind(word: str, log: str) -> str:
+    line = next((line for line in log.splitlines() if line.startswith(word)), None)
+    if line is None:
+        raise AssertionError(f"the SDK's own runner printed no {word.strip()}:\n{log[-4000:]}")
+    return line.removeprefix(word)
