@@ -16,8 +16,11 @@ from pydantic.fields import FieldInfo
 
 from nhx_gym_operator.api import sources
 from nhx_gym_operator.api.fileset import FileSet, FileSetSpec, FileSetStatus
-from nhx_gym_operator.api.job import AgentEvalJob, GymSpec, JobAggregate, JobSpec, JobStatus, ModelSpec
+from nhx_gym_operator.api.job import AgentEvalJob, JobSpec
+from nhx_gym_operator.api.models import ModelSpec
 from nhx_gym_operator.api.resource import ApiModel
+from nhx_gym_operator.api.status import JobAggregate, JobStatus
+from nhx_gym_operator.api.target import GymSpec
 from nhx_gym_operator.api.wire import Aggregate
 
 ROOT = Path(__file__).resolve().parents[2]

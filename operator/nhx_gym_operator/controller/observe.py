@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..api.conditions import FINAL
-from ..api.job import AgentEvalJob, JobStatus
+from ..api.job import AgentEvalJob
 from ..api.resource import ObjectMeta
+from ..api.status import JobStatus
 from ..api.wire import Progress
 from ..workloads import names
 from . import podview

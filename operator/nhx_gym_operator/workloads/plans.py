@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..api.constants import CLAIM_LOCATION
-from ..api.job import ModelSpec
+from ..api.models import ModelSpec
 from ..api.wire import (
     BUNDLED_DATASETS_DIR,
     CANARY_PORT,

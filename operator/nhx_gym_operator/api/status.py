@@ -1,0 +1,142 @@
+"""What is known about a job: written by the operator alone."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .constants import Isolation, Phase
+from .outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
+from .resource import CONDITION_LIST, ApiModel, Condition, Timestamp
+from .wire import Placement
+
+
+class JobProgress(ApiModel):
+    """How far the rollouts are."""
+
+    done: int = Field(default=0, ge=0, description="Rollouts with a reward.")
+    failed: int = Field(default=0, ge=0, description="Rollouts that ended without one.")
+    total: int = Field(default=0, ge=0, description="Rollouts asked for: tasks x numRepeats.")
+    mean_reward: float | None = Field(default=None, description="Mean reward of the rollouts done so far, unscaled.")
+    summary: str = Field(default="", max_length=64, description="Finished of total, e.g. `6/10`, failed ones included.")
+
+
+class JobHosts(ApiModel):
+    """Gym hosts of a sandboxed job."""
+
+    ready: int = Field(default=0, ge=0, description="Hosts that take rollouts.")
+    desired: int = Field(default=0, ge=0, description="Hosts the job asked for.")
+    summary: str = Field(default="", max_length=64, description="Ready of desired, e.g. `1/1`.")
+
+
+class JobAggregate(ApiModel):
+    """One number about the whole run, in the units of whoever computed it."""
+
+    name: str = Field(max_length=MAX_AGGREGATE_NAME, description="E.g. `gym_reward.reward`.")
+    value: float | None = Field(default=None, description="The headline value.")
+    kind: str = Field(max_length=64, description="`scalar` or `range`, as the SDK says.")
+    unit: str = Field(
+        max_length=64,
+        description="`reward` for the SDK's own scores (0 to 1), `gym` for what Gym computed, in Gym's own units.",
+    )
+    count: int | None = Field(default=None, description="Values that went into it.")
+    mean: float | None = Field(default=None, description="Mean of a range.")
+    min: float | None = Field(default=None, description="Smallest value of a range.")
+    max: float | None = Field(default=None, description="Largest value of a range.")
+    median: float | None = Field(default=None, description="Median of a range.")
+    std_dev: float | None = Field(default=None, description="Standard deviation, divided by n.")
+    sample_std_dev: float | None = Field(default=None, description="Standard deviation, divided by n - 1.")
+
+
+class JobModelUsage(ApiModel):
+    """What the gateway counted for one model."""
+
+    calls: int = Field(default=0, ge=0, description="Calls answered.")
+    failed_calls: int = Field(default=0, ge=0, description="Calls refused or failed for good.")
+    input_tokens: int = Field(default=0, ge=0, description="Tokens sent, as the endpoint counts.")
+    output_tokens: int = Field(default=0, ge=0, description="Tokens received.")
+    total_tokens: int = Field(default=0, ge=0, description="Both together.")
+    unmetered_calls: int = Field(
+        default=0, ge=0, description="Answered calls that stated no tokens: with any, the counts are lower bounds."
+    )
+
+
+class JobResults(ApiModel):
+    """Where the result bundle is."""
+
+    location: str = Field(
+        default="",
+        max_length=320,
+        description="`persistentVolumeClaim/NAME`, or `emptyDir` of the evaluator pod.",
+    )
+    path: str = Field(default="", max_length=512, description="Directory of the bundle in it, e.g. `attempt-1`.")
+
+
+class JobRan(ApiModel):
+    """What really ran, so that a result can be repeated."""
+
+    images: dict[str, str] | None = Field(default=None, description="Image digest by role, as the kubelet reported it.")
+    versions: dict[str, str] | None = Field(default=None, description="Version of each package that shapes the result.")
+    environment_digest: str | None = Field(
+        default=None, max_length=128, description="Digest of the staged environment."
+    )
+    host_kernel: str | None = Field(default=None, max_length=512, description="The kernel that the Gym host saw.")
+
+
+class JobStatus(ApiModel):
+    """What is known about the job. Written by the operator alone."""
+
+    phase: Phase | None = Field(
+        default=None,
+        description="One word for people, computed from the conditions. Programs read those.",
+    )
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="`metadata.generation` that this status speaks of."
+    )
+    placement: Placement | None = Field(
+        default=None,
+        description="Where Gym runs, decided by the operator when it accepted the job: in a sandbox "
+        "of its own or beside the evaluator.",
+    )
+    isolation: Isolation | None = Field(
+        default=None,
+        description="What fences a sandboxed job in: a kernel of its own, or a container only.",
+    )
+    runtime_class_name: str | None = Field(
+        default=None, max_length=253, description="RuntimeClass of the sandbox, if it has one."
+    )
+    model: str | None = Field(default=None, max_length=256, description="Model name of the policy, for the table.")
+    attempt: int | None = Field(default=None, ge=1, description="Number of the current attempt.")
+    start_time: Timestamp | None = Field(default=None, description="When the job was accepted for the first time.")
+    completion_time: Timestamp | None = Field(default=None, description="When the job succeeded or failed.")
+    progress: JobProgress | None = Field(default=None, description="How far the rollouts are.")
+    reward: str | None = Field(
+        default=None,
+        max_length=32,
+        description="`gym_reward.reward` of a finished job, the mean so far of a running one; two "
+        "decimals, for the table. Exact values are in `aggregates` and `progress`.",
+    )
+    hosts: JobHosts | None = Field(default=None, description="Gym hosts of a sandboxed job.")
+    conditions: list[Condition] | None = Field(
+        default=None,
+        max_length=16,
+        description="Accepted, Staged, SandboxReady, Running, Complete, Degraded, Failed.",
+        json_schema_extra=CONDITION_LIST,
+    )
+    aggregates: list[JobAggregate] | None = Field(
+        default=None,
+        max_length=MAX_AGGREGATES,
+        description="The run's numbers, at most 64; all of them are in the bundle.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+    )
+    aggregates_dropped: int | None = Field(default=None, ge=0, description="Aggregates that are only in the bundle.")
+    coverage: float | None = Field(
+        default=None, ge=0, le=1, description="Rollouts with a reward, divided by those asked for."
+    )
+    usage: dict[str, JobModelUsage] | None = Field(
+        default=None, description="Calls and tokens by the model's name in the spec."
+    )
+    results: JobResults | None = Field(default=None, description="Where the result bundle is.")
+    ran: JobRan | None = Field(default=None, description="Images and packages that ran.")
