@@ -38,6 +38,14 @@ test-cluster: $(VENV)/installed cluster ## the control loop against a real API s
 test-e2e: $(VENV)/installed cluster images ## real pods, real NeMo Gym, gVisor
 	$(PYTEST) tests/e2e
 
+.PHONY: nightly
+nightly: test-helm3 ## what `make test` leaves out
+
+.PHONY: test-helm3
+test-helm3: $(VENV)/installed ## the chart, with the other major version of Helm
+	$(DEVCLUSTER) build helm3
+	HELM="$$(python3 -c 'from devcluster import paths; print(paths.bin_path("helm3"))')" $(PYTEST) tests/unit/test_chart.py
+
 .PHONY: lint
 lint: $(VENV)/installed ## style and import layers
 	$(BIN)/ruff check .

@@ -31,6 +31,7 @@ class Module:
     ldflags: str = STRIP
     tags: str = ""
     rename: tuple[tuple[str, str], ...] = ()
+    on_request: bool = False  # the cluster does without it
 
     @property
     def folder(self) -> Path:
@@ -88,6 +89,8 @@ MODULES = (
         ldflags=f"{STRIP} -X github.com/cloudnativelabs/kube-router/v2/pkg/version.Version={KUBE_ROUTER_VERSION}",
     ),
     Module("helm", "2 min", ("helm.sh/helm/v4/cmd/helm",)),
+    # For the chart's tests: the chart is for both of Helm's majors.
+    Module("helm3", "2 min", ("helm.sh/helm/v3/cmd/helm",), rename=(("helm", "helm3"),), on_request=True),
     Module("services", "2 min", ("./coredns", "./volumes")),  # one module, so that Kubernetes' client is compiled once
 )
 OWNER = {name: module for module in MODULES for name in module.binaries}
@@ -107,8 +110,9 @@ def binary(name: str) -> Path:
 
 
 def build_missing(names: list[str] | None = None) -> None:
-    """All modules, or those named."""
-    missing = [module for module in MODULES if not module.is_built() and (names is None or module.name in names)]
+    """Those named, or all that the cluster is made of."""
+    wanted = [module for module in MODULES if (not module.on_request if names is None else module.name in names)]
+    missing = [module for module in wanted if not module.is_built()]
     if missing and not shutil.which("go"):
         raise report.DevclusterError(
             "cannot build the cluster's programs: no `go` on PATH. Install Go 1.26 or newer (1.21 is enough if it may "

@@ -35,3 +35,16 @@ def test_every_module_pins_its_checksums_and_every_binary_has_one_source() -> No
     assert len(modules.OWNER) == sum(len(set(module.binaries)) for module in modules.MODULES)
     assert modules.OWNER["containerd-shim-runsc-v1"].name == "gvisor"
     assert modules.OWNER["etcd"].name == "etcd"
+
+
+def test_what_the_cluster_does_without_is_built_only_when_named(monkeypatch) -> None:
+    built = []
+    monkeypatch.setattr(modules, "build", lambda module: built.append(module.name))
+    monkeypatch.setattr(modules.Module, "is_built", lambda self: False)
+
+    modules.build_missing()
+    assert "helm" in built and "helm3" not in built
+
+    built.clear()
+    modules.build_missing(["helm3"])
+    assert built == ["helm3"]
