@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from nhx_gym_operator.api import constants
-from nhx_gym_operator.cli import jobs, reader
 from nhx_gym_operator.cli.main import app
+from nhx_gym_operator.client import jobs, reader
 from support.fake_kubectl import FakeKubectl
 
 UID = "4f2c"

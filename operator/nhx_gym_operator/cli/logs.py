@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
-from .jobs import (
+from ..client.jobs import (
     Body,
     Job,
     container_spec,
@@ -20,7 +20,7 @@ from .jobs import (
     pods_of,
     role_of,
 )
-from .kubectl import Kubectl, KubectlError, UserError
+from ..client.kubectl import Kubectl, KubectlError, UserError
 
 POLL_SECONDS = 2.0
 """How often a follower looks for pods that were not there before."""

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .download import download as copy_bundle
-from .jobs import get_job
-from .kubectl import Kubectl, UserError
+from ..client.download import download as copy_bundle
+from ..client.jobs import get_job
+from ..client.kubectl import Kubectl, UserError
 from .logs import Follower, Part, print_logs
 from .results import print_results, results_json
 

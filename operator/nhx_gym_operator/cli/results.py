@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .jobs import Job
-from .kubectl import UserError
+from ..client.jobs import Job
+from ..client.kubectl import UserError
 
 _STATISTICS = {"mean": "MEAN", "min": "MIN", "max": "MAX", "median": "MEDIAN", "stdDev": "STDDEV"}
 _SHOWN = ("phase", "placement", "progress", "coverage", "aggregates", "aggregatesDropped", "usage", "results", "ran")
