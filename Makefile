@@ -27,7 +27,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 test: lint test-unit test-cluster test-e2e ## all tests
 
 .PHONY: test-unit
-test-unit: $(VENV)/installed helm ## pure tests: seconds
+test-unit: $(VENV)/installed helm s3 ## pure tests: seconds
 	$(PYTEST) tests/unit
 
 .PHONY: test-cluster
@@ -35,7 +35,7 @@ test-cluster: $(VENV)/installed cluster ## the control loop against a real API s
 	$(PYTEST) tests/cluster
 
 .PHONY: test-e2e
-test-e2e: $(VENV)/installed cluster images ## real pods, real NeMo Gym, gVisor
+test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor
 	$(PYTEST) tests/e2e
 
 .PHONY: nightly
@@ -67,6 +67,10 @@ cluster-status: ## what runs, and where its logs are
 .PHONY: helm
 helm: ## build Helm, which the chart's tests render with
 	$(DEVCLUSTER) build helm
+
+.PHONY: s3
+s3: ## build the S3 server that tests read from and write to
+	$(DEVCLUSTER) build s3
 
 .PHONY: images
 images: cluster ## build the images and load those that changed
