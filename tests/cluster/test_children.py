@@ -69,6 +69,23 @@ async def test_an_operator_that_starts_again_changes_nothing(world, operating):
         assert (await world.job())["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]
 
 
+async def test_a_claim_that_is_to_stay_is_all_that_a_deleted_job_leaves(world, operator):
+    retained = {"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}
+    job = await started(world, results=retained)
+    uid = job["metadata"]["uid"]
+    claim = f"mcqa-results-{uid[:8]}"
+    assert job["status"]["results"]["location"] == f"persistentVolumeClaim/{claim}"
+    await world.delete_job()
+
+    async def claim_alone():
+        return list(await world.children()) == [f"PersistentVolumeClaim/{claim}"]
+
+    await world.until(claim_alone, "everything but the claim is gone", world.children)
+    again = await started(world, results=retained)
+    names = await world.names(CLAIMS)
+    assert sorted(names) == sorted([claim, f"mcqa-results-{again['metadata']['uid'][:8]}"])
+
+
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 async def test_deleting_a_job_leaves_nothing(world, operator, propagation):
     await started(world)

@@ -8,7 +8,7 @@ from nhx_gym_operator.controller.act import ActionRefused, Actor, merge_patch
 from nhx_gym_operator.controller.caches import Caches
 from nhx_gym_operator.controller.kube import JOBS, PODS, ApiError
 from nhx_gym_operator.controller.observation import Apply, Create, CreateTogether, DeletePod
-from nhx_gym_operator.workloads import network, pods, secrets
+from nhx_gym_operator.workloads import network, pods, secrets, storage
 from support.controller_values import CREATED, UID, host, job, live, workload
 
 QUOTA = ApiError(403, "Forbidden", 'pods "mcqa-host-0-1" is forbidden: exceeded quota: pods')
@@ -199,3 +199,18 @@ async def test_a_written_status_is_known_at_once():
 )
 def test_a_merge_patch_says_what_differs_and_no_more(old, new, patch):
     assert merge_patch(old, new) == patch
+
+
+RETAINED = storage.results_claim(
+    workload(job(results={"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}))
+)
+
+
+async def test_a_claim_without_an_owner_is_applied_again_only_if_it_was_made_for_this_job():
+    actor, _ = acting(Server(copy.deepcopy(live(RETAINED))))
+    await actor.perform(Apply(RETAINED))
+    others = copy.deepcopy(live(RETAINED))
+    others["metadata"]["labels"] = {}
+    actor, _ = acting(Server(others))
+    with pytest.raises(ActionRefused, match="does not belong to this job"):
+        await actor.perform(Apply(RETAINED))

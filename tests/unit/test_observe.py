@@ -4,9 +4,10 @@ import pytest
 
 from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.controller.caches import Caches
-from nhx_gym_operator.controller.kube import EVENTS, JOBS, PODS
+from nhx_gym_operator.controller.kube import CLAIMS, EVENTS, JOBS, PODS
 from nhx_gym_operator.controller.observe import Observer
-from support.controller_values import accepted_status, evaluator, host, installation, job, workload
+from nhx_gym_operator.workloads import storage
+from support.controller_values import accepted_status, evaluator, host, installation, job, live, workload
 
 
 class Inputs:
@@ -59,3 +60,24 @@ async def test_an_event_of_another_namespace_says_nothing_about_a_pod(caches):
         event = {"metadata": metadata, "involvedObject": about, "reason": uid, "lastTimestamp": "2026-01-01T00:00:00Z"}
         caches[EVENTS].put(event)
     assert [event.reason for event in (await observed(caches)).pod_events] == ["e2"]
+
+
+RETAINED = {"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}
+
+
+@pytest.mark.parametrize("results", [RETAINED, {"persistentVolumeClaim": {"size": "1Gi"}}])
+async def test_the_jobs_claim_is_found_with_and_without_an_owner(caches, results):
+    of = job(results=results, status=accepted_status())
+    claim = versioned(live(storage.results_claim(workload(of))))
+    caches[CLAIMS].put(claim)
+    seen = await Observer(installation(), caches, Inputs()).observe(raw(of), None, None)
+    assert seen.claim == claim
+
+
+@pytest.mark.parametrize("labels", [{"evals.nhx.io/job-uid": "another"}, {"evals.nhx.io/retained": "no"}])
+async def test_a_claim_without_an_owner_is_another_jobs_unless_its_labels_say_so(caches, labels):
+    of = job(results=RETAINED, status=accepted_status())
+    claim = versioned(live(storage.results_claim(workload(of))))
+    claim["metadata"]["labels"] |= labels
+    caches[CLAIMS].put(claim)
+    assert (await Observer(installation(), caches, Inputs()).observe(raw(of), None, None)).claim is None

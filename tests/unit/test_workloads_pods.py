@@ -349,6 +349,28 @@ def test_a_claim_is_made_only_when_the_job_asks_for_a_new_one():
         assert storage.results_claim(sandboxed(spec={"results": other})) is None
 
 
+def test_a_claim_that_is_to_stay_has_no_owner_and_can_be_found_by_its_label():
+    retained = {"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}
+    first = storage.results_claim(sandboxed(uid="11111111-aaaa", spec={"results": retained}))
+    assert "ownerReferences" not in first["metadata"]
+    assert first["metadata"]["labels"]["evals.nhx.io/retained"] == "true"
+    assert first["metadata"]["annotations"]["evals.nhx.io/job"] == "mcqa"
+    deleted = storage.results_claim(sandboxed(spec={"results": {"persistentVolumeClaim": {"size": "1Gi"}}}))
+    assert deleted["metadata"]["ownerReferences"]
+    assert "evals.nhx.io/retained" not in deleted["metadata"]["labels"]
+
+
+def test_a_job_applied_again_does_not_get_the_claim_that_stayed():
+    retained = {"results": {"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}}
+    names = [
+        storage.results_claim(sandboxed(uid=uid, spec=retained))["metadata"]["name"]
+        for uid in ("11111111-aaaa", "22222222-aaaa")
+    ]
+    assert names == ["mcqa-results-11111111", "mcqa-results-22222222"]
+    pod = pods.evaluator_pod(sandboxed(uid="11111111-aaaa", spec=retained))
+    assert volumes(pod)["results"]["persistentVolumeClaim"] == {"claimName": names[0]}
+
+
 def test_resources_are_set_per_role():
     limits = {"limits": {"nvidia.com/gpu": 1}}
     options = settings(resources={"gymHost": limits})

@@ -25,6 +25,8 @@ JOB_UID_LABEL = f"{GROUP}/job-uid"
 """A UID is always a valid label value; a job's name need not be one."""
 ROLE_LABEL = f"{GROUP}/role"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
+RETAINED_LABEL = f"{GROUP}/retained"
+"""On a results claim that outlives its job: `kubectl get pvc --all-namespaces -l evals.nhx.io/retained=true`."""
 JOB_ANNOTATION = f"{GROUP}/job"
 """The job's name in full, for people who look at a child."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -10,6 +11,13 @@ from .origins import kubernetes, ours
 from .resource import ApiModel, rule, validated
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$"
+
+
+class Retention(StrEnum):
+    """What becomes of a job's own claim when the job is deleted."""
+
+    DELETE = "Delete"
+    RETAIN = "Retain"
 
 
 class ClaimResults(ApiModel):
@@ -26,6 +34,11 @@ class ClaimResults(ApiModel):
                 "storageClassName belongs to a new claim; with claimName leave it out",
                 field=".storageClassName",
             ),
+            rule(
+                "!has(self.retention) || self.retention == 'Retain' || has(self.size)",
+                "a claim of yours is never deleted; leave retention out or set it to Retain",
+                field=".retention",
+            ),
         )
     )
 
@@ -33,7 +46,7 @@ class ClaimResults(ApiModel):
         default=None,
         max_length=32,
         pattern=QUANTITY,
-        description="Size of a new claim, e.g. `1Gi`. It belongs to the job and goes with it.",
+        description="Size of a new claim, e.g. `1Gi`. It belongs to the job; `retention` says whether it goes with it.",
     )
     storage_class_name: Annotated[str | None, kubernetes("PersistentVolumeClaimSpec.storageClassName")] = Field(
         default=None,
@@ -48,6 +61,17 @@ class ClaimResults(ApiModel):
         description="An existing claim of the job's namespace, used by this job alone. It stays "
         "when the job is deleted.",
     )
+    retention: Annotated[Retention | None, ours("what becomes of the claim when the job is deleted")] = Field(
+        default=None,
+        description="`Delete`: a new claim goes with the job. `Retain`: it stays, with the label "
+        "`evals.nhx.io/retained=true`, until somebody deletes it. A claim named by `claimName` always stays. "
+        "Unset: Delete for a new claim.",
+    )
+
+    @property
+    def is_retained(self) -> bool:
+        """Whether a new claim outlives its job."""
+        return self.retention is Retention.RETAIN
 
 
 class EmptyDirResults(ApiModel):

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from ..api.conditions import PodReason
+from ..api.constants import JOB_UID_LABEL
 from .caches import Caches
 from .kube import PODS, SECRETS, ApiError, KubeClient, resource_of
 from .observation import Action, Apply, Create, CreateTogether, DeletePod
@@ -153,9 +154,7 @@ class Actor:
             raise
 
     def _check_ours(self, live: Manifest, manifest: Manifest) -> None:
-        wanted = manifest["metadata"]["ownerReferences"][0]["uid"]
-        owners = [owner["uid"] for owner in live["metadata"].get("ownerReferences", ())]
-        if wanted not in owners:
+        if not _same_owner(live["metadata"], manifest["metadata"]):
             raise ActionRefused(
                 PodReason.CHILD_NOT_OURS,
                 f"{_named(manifest)} exists and does not belong to this job; remove it or give the job another name",
@@ -179,6 +178,13 @@ def merge_patch(old: Manifest, new: Manifest) -> Manifest:
         elif key not in old or value != before:
             patch[key] = value
     return patch
+
+
+def _same_owner(live: Manifest, wanted: Manifest) -> bool:
+    """By ownerReference; an object that is to outlive its job has none, and the job's UID on a label instead."""
+    if not wanted.get("ownerReferences"):
+        return (live.get("labels") or {}).get(JOB_UID_LABEL) == wanted["labels"][JOB_UID_LABEL]
+    return wanted["ownerReferences"][0]["uid"] in [owner["uid"] for owner in live.get("ownerReferences", ())]
 
 
 def _translated(error: ApiError, manifest: Manifest) -> ActionRefused | ApiError:

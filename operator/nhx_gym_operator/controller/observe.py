@@ -11,7 +11,7 @@ from ..api.job import AgentEvalJob
 from ..api.resource import ObjectMeta
 from ..api.status import JobStatus
 from ..api.wire import Progress
-from ..workloads import names
+from ..workloads import names, storage
 from . import podview
 from .caches import Caches
 from .inputs import InputReader
@@ -52,7 +52,7 @@ class Observer:
             inputs=(await self._inputs.read(namespace, job.spec) if looks_up and not _has_evaluator(pods) else None),
             service=self._named(SERVICES, namespace, uid, names.service_name(job.metadata.name)),
             policies=tuple(self._own(POLICIES, namespace, uid)),
-            claim=self._named(CLAIMS, namespace, uid, names.claim_name(job.metadata.name)),
+            claim=None if invalid else self._claim(job),
             pods=pods,
             ghosts=tuple(pod for pod in self._caches.ghosts(uid) if _is_child(pod, namespace, uid)),
             pod_events=self._events_of(pods),
@@ -68,6 +68,13 @@ class Observer:
     def _named(self, resource: Resource, namespace: str, uid: str, name: str) -> Manifest | None:
         """The job's own object of that name. One that is being deleted counts: its name is taken."""
         return next((obj for obj in self._own(resource, namespace, uid) if obj["metadata"]["name"] == name), None)
+
+    def _claim(self, job: AgentEvalJob) -> Manifest | None:
+        """The claim made for the job: one that outlives it has no owner, and is known by name and label."""
+        namespace, uid = job.metadata.namespace, job.metadata.uid
+        name = storage.own_claim_name(job.spec.results, job.metadata.name, uid)
+        claim = self._caches[CLAIMS].named(namespace, name) if name else None
+        return claim if claim and (_is_child(claim, namespace, uid) or storage.is_retained_by(claim, uid)) else None
 
     def _events_of(self, pods: tuple[Manifest, ...]) -> tuple[PodEvent, ...]:
         return tuple(

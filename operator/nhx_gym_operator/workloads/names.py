@@ -11,6 +11,7 @@ from ..api.wire import Placement
 _PLAIN_BASE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _BASE_LENGTH = 40
 _CUT_LENGTH = 31
+_UID_LENGTH = 8
 
 
 def base_name(job: str) -> str:
@@ -28,8 +29,9 @@ def service_name(job: str) -> str:
     return base_name(job)
 
 
-def claim_name(job: str) -> str:
-    return f"{base_name(job)}-results"
+def claim_name(job: str, retained_by: str = "") -> str:
+    """`retained_by` is the UID of a job whose claim outlives it: another job of the same name gets another claim."""
+    return "-".join(filter(None, (base_name(job), "results", retained_by[:_UID_LENGTH])))
 
 
 def policy_name(job: str, role: Role) -> str:

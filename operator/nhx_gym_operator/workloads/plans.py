@@ -14,7 +14,7 @@ from ..api.wire import (
     HostPlan,
     ModelRoute,
 )
-from . import names
+from . import storage
 from .workload import Workload
 
 
@@ -119,7 +119,7 @@ def results_claim(workload: Workload) -> str | None:
     claim = workload.spec.results.persistent_volume_claim
     if claim is None:
         return None
-    return claim.claim_name or names.claim_name(workload.name)
+    return claim.claim_name or storage.own_claim_name(workload.spec.results, workload.name, workload.uid)
 
 
 def _route(model: ModelSpec) -> ModelRoute:
