@@ -74,7 +74,7 @@ def test_a_target_field_has_the_default_of_the_installed_gym_config(name: str):
     assert ours.get_default() == theirs.get_default(call_default_factory=True)
 
 
-@pytest.mark.parametrize("name", ["parallelism", "labels"])
+@pytest.mark.parametrize("name", ["parallelism", "labels", "fail_fast"])
 def test_a_run_field_has_the_default_of_the_installed_run_config(name: str):
     theirs = AgentEvalRunConfig.model_fields[name].get_default(call_default_factory=True)
     assert JobSpec.model_fields[name].get_default() == theirs

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from nhx_evals_sdk.metrics.protocol import MetricInput, MetricResult
+from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 
 from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import HostState, Outcome
@@ -144,6 +146,21 @@ async def test_true_is_a_reward_of_one_as_the_sdk_reads_it(tmp_path: Path) -> No
         w.hosts[0].verify = lambda example, text: True
         outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
     assert (outcome.state, outcome.aggregates[0].value) == ("Complete", 1.0)
+
+
+@pytest.mark.parametrize(("fail_fast", "state"), [(False, "Complete"), (True, "Failed")])
+async def test_a_trial_that_cannot_be_scored_ends_the_job_only_with_fail_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_fast: bool, state: str
+) -> None:
+    async def broken(self: GymRewardMetric, input: MetricInput) -> MetricResult:
+        raise RuntimeError("the metric is broken")
+
+    monkeypatch.setattr(GymRewardMetric, "compute_scores", broken)
+    async with world(tmp_path) as w:
+        outcome = await finish(w.evaluation(w.plan(ROWS, fail_fast=fail_fast, min_coverage=0.0)), *w.hosts)
+
+    assert outcome.state == state
+    assert ("the metric is broken" in outcome.message) is fail_fast
 
 
 async def test_repeated_rows_are_one_task_and_the_job_says_so(tmp_path: Path) -> None:

@@ -64,6 +64,12 @@ def pod(request):
     return request.param()
 
 
+def test_the_evaluator_is_told_how_to_score():
+    pod = pods.evaluator_pod(sandboxed(spec={"parallelism": 7, "failFast": True, "labels": {"a": "b"}}))
+    plan = EvaluatorPlan.model_validate(plan_of(pod, "agent-evaluate", EVALUATOR_PLAN_ENV))
+    assert (plan.parallelism, plan.fail_fast, plan.labels) == (7, True, {"a": "b"})
+
+
 def test_every_pod_meets_the_restricted_pod_security_standard(pod):
     security = pod["spec"]["securityContext"]
     assert security["runAsNonRoot"] is True and security["runAsUser"] == 1000

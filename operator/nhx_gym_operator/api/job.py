@@ -65,6 +65,11 @@ class JobSpec(ApiModel):
     parallelism: Annotated[int, run_config("parallelism")] = Field(
         default=4, ge=1, le=256, description="Tasks scored at once. Does not speed up collection."
     )
+    fail_fast: Annotated[bool, run_config("fail_fast")] = Field(
+        default=False,
+        description="End the job at the first trial that cannot be scored, instead of counting it in the coverage. "
+        "A rollout without a reward is no such trial: `minCoverage` decides about those.",
+    )
     labels: Annotated[dict[str, Annotated[str, Field(max_length=256)]], run_config("labels")] = Field(
         default={},
         max_length=32,

@@ -128,6 +128,7 @@ class EvaluatorPlan(Message):
     """A staged environment lies in `ENVIRONMENT_DIR`."""
     min_coverage: float
     parallelism: int
+    fail_fast: bool = False
     labels: dict[str, str] = Field(default_factory=dict)
     results_location: str
     """Where the bundle will be, in a user's words: `persistentVolumeClaim/NAME` or `emptyDir`."""

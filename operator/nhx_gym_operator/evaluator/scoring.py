@@ -141,6 +141,7 @@ async def evaluate(
         work_dir=work_dir,
         run_id=f"{plan.job}-{plan.uid[:8]}-{plan.attempt}",
         parallelism=plan.parallelism,
+        fail_fast=plan.fail_fast,
         labels=plan.labels,
     )
     result = await AgentEvaluator().run(tasks=tasks, target=runner, config=config)

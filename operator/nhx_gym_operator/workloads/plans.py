@@ -35,6 +35,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         environment=workload.spec.target.gym.environment is not None,
         min_coverage=spec.min_coverage,
         parallelism=spec.parallelism,
+        fail_fast=spec.fail_fast,
         labels=dict(spec.labels),
         results_location=results_location(workload),
     )
