@@ -54,11 +54,12 @@ class Run:
 
 
 def succeeded(world: World, job: Object, **facts: Any) -> Run:
-    """Waits for a job that was applied to succeed and downloads its bundle."""
+    """Waits for a job that was applied to succeed and downloads its bundle, unless that goes with the pod."""
     run = ended(world, job, **facts)
     if phase(run.job) != "Succeeded":
         fail(job, "it should have succeeded")
-    return Run(run.job, run.states, run.pods, run.logs, download(world, job), run.facts)
+    bundle = download(world, job) if "persistentVolumeClaim" in job["spec"]["results"] else None
+    return Run(run.job, run.states, run.pods, run.logs, bundle, run.facts)
 
 
 def failed(world: World, job: Object, **facts: Any) -> Run:

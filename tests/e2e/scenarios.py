@@ -17,7 +17,7 @@ from e2e.runs import Run
 from e2e.stage import idle_scenario, scenario
 from e2e.world import World
 from support import cluster
-from support.cluster import Object
+from support.cluster import CommandError, Object
 from support.job_watch import condition, is_true, phase
 from support.report import pods_of
 
@@ -116,11 +116,15 @@ def missing_inputs(world: World) -> Run:
 
 @scenario
 def inference_provider(world: World) -> Run:
-    """Gym's default model type: the field is left out."""
-    job = manifests.mcqa_job(RUNC.jobs, "inference-provider")
+    """Gym's default model type: the field is left out. The results lie in an emptyDir, from where they are saved while
+    the evaluator is there; slow answers leave the time."""
+    job = manifests.mcqa_job(RUNC.jobs, "inference-provider", port=SLOW_PORT, concurrency=2)
     del job["spec"]["target"]["gym"]["modelType"]
+    job["spec"]["results"] = {"emptyDir": {}}
     cluster.apply(job)
-    return runs.succeeded(world, job)
+    _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
+    run = runs.succeeded(world, job, saved=runs.download(world, job))
+    return Run(run.job, run.states, run.pods, run.logs, facts=run.facts | {"too late": _refused_download(world, job)})
 
 
 @scenario
@@ -291,6 +295,16 @@ def _events(namespace: str, name: str) -> list[Object]:
         if events or time.monotonic() > deadline:
             return events
         time.sleep(1)
+
+
+def _refused_download(world: World, job: Object) -> str:
+    """What the command says where nothing is left to download."""
+    namespace, name = runs.key_of(job)
+    try:
+        runs.nhx(world, "download", name, str(world.directory / "too-late"), f"--namespace={namespace}")
+    except CommandError as error:
+        return error.stderr
+    raise AssertionError("there should be nothing to download any more")
 
 
 def _nhx_logs(world: World, job: Object) -> str:

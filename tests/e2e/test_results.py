@@ -28,6 +28,20 @@ def test_every_json_file_of_a_bundle_is_strict_json(run: Run) -> None:
             strict_json(file.read_text())
 
 
+def test_recorded_rollouts_are_saved_from_the_emptydir_of_a_running_job(inference_provider: Run) -> None:
+    saved = inference_provider.facts["saved"]
+    records = [line["record"] for line in rows_of(saved / "journal.jsonl")]
+    rewards = [record["result"]["reward"] for record in records if record["kind"] == "result"]
+    assert len(rewards) >= 2 and set(rewards) <= {0.0, 1.0}
+    assert not (saved / "summary.json").exists()
+
+
+def test_results_of_an_emptydir_go_with_the_pod_and_the_aggregates_stay(inference_provider: Run) -> None:
+    assert inference_provider.status["results"]["location"] == "emptyDir"
+    assert "went with its pod" in inference_provider.facts["too late"]
+    assert inference_provider.aggregates["gym_reward.reward"]["count"] == inference_provider.status["progress"]["total"]
+
+
 def test_logs_of_a_failed_start_hold_what_gym_said(startup_timeout: Run) -> None:
     logs = startup_timeout.facts["nhx logs"]
     assert "impatient-evaluator-1/agent-evaluate" in logs

@@ -146,14 +146,16 @@ def test_results_of_an_emptydir_are_said_to_be_gone(cluster, tmp_path):
 def test_a_running_evaluator_is_copied_from_directly(cluster, tmp_path):
     cluster.write("jobs", [job(phase="Running", results={"location": "emptyDir", "path": "attempt-1"})])
     cluster.write("pods", [evaluator(states={"agent-evaluate": {"running": {}}})])
-    cluster.add_result("attempt-1/gym_run/rollouts.jsonl", b"{}\n")
+    cluster.add_result("attempt-1/gym_run/gym_input.jsonl", b"{}\n")
+    cluster.add_result("journal.jsonl", b"two rollouts\n")
 
     result = call("download", "mcqa", tmp_path / "out")
 
     assert result.exit_code == 0, result.output
     assert cluster.calls("create") == []
-    assert "summary.json is missing" in result.output
-    assert (tmp_path / "out/gym_run/rollouts.jsonl").read_bytes() == b"{}\n"
+    assert "summary.json is missing" in result.output and "2 files" in result.output
+    assert (tmp_path / "out/gym_run/gym_input.jsonl").read_bytes() == b"{}\n"
+    assert (tmp_path / "out/journal.jsonl").read_bytes() == b"two rollouts\n"
 
 
 def test_a_job_whose_evaluator_pod_is_gone_needs_an_image(cluster, tmp_path):

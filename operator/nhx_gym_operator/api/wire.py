@@ -40,6 +40,8 @@ HOST_PLAN_ENV = "NHX_HOST_PLAN"
 """Environment variables that carry the plans below as JSON."""
 
 RESULTS_DIR = "/job/results"
+JOURNAL = f"{RESULTS_DIR}/journal.jsonl"
+"""Every rollout as soon as it is recorded; bundles are made of it at the end."""
 WORK_DIR = "/job/work"
 DATASET_FILE = "/job/dataset/dataset.jsonl"
 ENVIRONMENT_SOURCE_DIR = "/job/source"

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from rich.console import Console
@@ -22,11 +22,13 @@ from .kubectl import Kubectl, KubectlError, UserError
 from .reader import CONTAINER, choose_image, reader_pod, running_reader
 
 _SUMMARY = "summary.json"
+_JOURNAL = PurePosixPath(wire.JOURNAL).name
 
 
 @dataclass(frozen=True)
 class Source:
-    """A running container in which `directory` holds the bundle. `live`: the evaluator may still be writing there."""
+    """A running container in which `directory` holds the bundle. `live`: the evaluator is still at work, and its
+    journal comes along: until the end, no file of the bundle holds a rollout."""
 
     pod: str
     container: str
@@ -67,7 +69,7 @@ def _source(
 ) -> Iterator[Source]:
     directory = f"{wire.RESULTS_DIR}/{job.results_path}"
     if evaluator and "running" in container_state(evaluator, CONTAINER_EVALUATE):
-        _say(console, "the evaluator still runs: copying what it has written so far")
+        _say(console, f"the evaluator still runs: copying the rollouts recorded so far, as {_JOURNAL}")
         yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True)
         return
     claim = job.claim or _no_claim(job)
@@ -89,17 +91,19 @@ def _no_claim(job: Job) -> str:
 
 def _list_files(kubectl: Kubectl, source: Source) -> dict[str, int]:
     """Path below the bundle's directory to size in bytes, of every regular file."""
+    journal = [wire.JOURNAL] if source.live else []
     try:
         listing = kubectl.text(
             "exec", source.pod, f"--container={source.container}", "--",
-            "find", source.directory, "-type", "f", "-printf", r"%s\t%P\0",
+            "find", source.directory, *journal, "-type", "f", "-printf", r"%s\t%P\0",
         )  # fmt: skip
     except KubectlError as error:
         if "No such file or directory" in error.stderr:
             return {}
         raise
     entries = (entry.split("\t", 1) for entry in listing.split("\0") if entry)
-    return {path: int(size) for size, path in entries}
+    # find names a file that it was given itself by an empty path.
+    return {path or _JOURNAL: int(size) for size, path in entries}
 
 
 @contextmanager
@@ -121,10 +125,11 @@ def _staged(target: Path) -> Iterator[Path]:
 
 
 def _copy(kubectl: Kubectl, source: Source, staging: Path, total: int, console: Console) -> None:
+    journal = [f"--directory={wire.RESULTS_DIR}", _JOURNAL] if source.live else []
     with tempfile.TemporaryFile() as errors:
         process = kubectl.open(
             "exec", source.pod, f"--container={source.container}", "--",
-            "tar", "--create", "--file=-", f"--directory={source.directory}", ".",
+            "tar", "--create", "--file=-", *journal, f"--directory={source.directory}", ".",
             stderr=errors.fileno(),
         )  # fmt: skip
         assert process.stdout is not None

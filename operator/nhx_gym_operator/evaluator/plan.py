@@ -33,7 +33,7 @@ class Paths:
 
     @property
     def journal(self) -> Path:
-        return self.results / "journal.jsonl"
+        return self.results / Path(wire.JOURNAL).name
 
     @property
     def outcome(self) -> Path:
