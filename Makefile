@@ -14,14 +14,16 @@ PYTEST := $(BIN)/python -m pytest
 
 CONTEXT ?=
 REGISTRY ?=
+SET ?=
+DEMO_FLAGS = $(if $(CONTEXT),--context $(CONTEXT)) $(if $(REGISTRY),--registry $(REGISTRY)) $(foreach value,$(SET),--set $(value))
 
 .PHONY: help
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: on yours)
-	$(DEVCLUSTER) demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(REGISTRY),--registry $(REGISTRY))
+demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: on yours; SET=key=value: a value of the chart)
+	$(DEVCLUSTER) demo $(DEMO_FLAGS)
 
 .PHONY: test
 test: lint test-unit test-cluster test-e2e ## all tests

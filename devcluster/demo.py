@@ -28,6 +28,10 @@ MODEL_NAMESPACE = "demo-model"
 JOB_NAMESPACE = "nhx-demo"
 JOBS = ("mcqa", "wordcheck")
 
+# The chart's defaults.
+RUNTIME_CLASS = "gvisor"
+PULL_POLICY = "IfNotPresent"
+
 CALL_SECONDS = 60
 ROLLOUT_SECONDS = 240
 DELETE_SECONDS = 180
@@ -64,6 +68,11 @@ class Target:
     registry: str
     environment: dict[str, str]
 
+    @property
+    def pull_policy(self) -> str:
+        """A tag that is pushed anew must not be taken from a node's cache."""
+        return PULL_POLICY if self.local else "Always"
+
     def kubectl_command(self, *arguments: str) -> list[str]:
         flag = f"--kubeconfig={paths.kubeconfig()}" if self.local else f"--context={self.context}"
         return ["kubectl", flag, *arguments]
@@ -85,7 +94,9 @@ class Target:
         """Examples at once, with the images of the registry that the cluster pulls from."""
         where = [f"--namespace={namespace}"] if namespace else []
         text = "\n---\n".join(self._manifests(example) for example in examples)
-        self.kubectl("apply", *where, "--filename=-", stdin=text.replace(f"{LOCAL_REGISTRY}/", f"{self.registry}/"))
+        text = text.replace(f"{LOCAL_REGISTRY}/", f"{self.registry}/")
+        text = text.replace(f"imagePullPolicy: {PULL_POLICY}", f"imagePullPolicy: {self.pull_policy}")
+        self.kubectl("apply", *where, "--filename=-", stdin=text)
 
     def _manifests(self, example: Path) -> str:
         if (example / "kustomization.yaml").exists():
@@ -136,8 +147,9 @@ def plan(target: Target, values: list[str]) -> list[Step]:
     cluster = Step(
         "start the local cluster", "seconds if it is built, 15 min the first time", lambda: _devcluster("up")
     )
+    theirs = Step(f"ask the cluster of context {target.context}", "1 s", lambda: _check_cluster(target, values))
     return [
-        *([cluster] if target.local else []),
+        cluster if target.local else theirs,
         Step(
             "build the images and bring them there",
             "seconds if unchanged, 7 min the first time",
@@ -190,6 +202,18 @@ def _devcluster(*arguments: str, environment: dict[str, str] | None = None) -> N
         raise report.DevclusterError(f"`python3 -m devcluster {' '.join(arguments)}` failed; the reason stands above")
 
 
+def _check_cluster(target: Target, values: list[str]) -> None:
+    """What would fail only after the images are built and pushed."""
+    report.say(target.kubectl("version").strip())
+    chosen = any(value.startswith("sandbox.") for value in values)
+    if not chosen and not target.kubectl("get", "runtimeclass", RUNTIME_CLASS, "--ignore-not-found").strip():
+        raise report.DevclusterError(
+            f"this cluster has no RuntimeClass {RUNTIME_CLASS}, and wordcheck's own code runs sandboxed or not at all. "
+            f"If it has another one, add SET=sandbox.runtimeClassName=NAME; to let the demo's code share the nodes' "
+            f"kernel, add SET=sandbox.isolation=ContainerOnly"
+        )
+
+
 def _bring_images(target: Target) -> None:
     if target.local:
         _devcluster("images", "load")
@@ -214,9 +238,7 @@ def namespace(name: str) -> dict:
 
 
 def helm_arguments(target: Target, values: list[str]) -> list[str]:
-    # A tag that is pushed anew must not be taken from a node's cache.
-    policy = "IfNotPresent" if target.local else "Always"
-    ours = [f"image.registry={target.registry}", f"image.tag={IMAGE_TAG}", f"image.pullPolicy={policy}"]
+    ours = [f"image.registry={target.registry}", f"image.tag={IMAGE_TAG}", f"image.pullPolicy={target.pull_policy}"]
     chart = str(ROOT / "charts" / RELEASE)
     settings = [word for value in [*ours, *values] for word in ("--set", value)]
     return ["upgrade", "--install", RELEASE, chart, f"--namespace={OPERATOR_NAMESPACE}", *settings]

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+import yaml
 
 from devcluster import demo, diagnosis, job_table, report
 from devcluster.job_table import JobTable, Watch
@@ -61,6 +62,40 @@ def test_examples_are_applied_with_the_images_of_the_clusters_registry(monkeypat
 
     assert "image: registry.example.org/team/demo-model:dev" in applied[0]
     assert "registry.local" not in applied[0]
+    # The tag stays when the image changes.
+    assert "imagePullPolicy: Always" in applied[0] and "IfNotPresent" not in applied[0]
+
+
+@pytest.fixture
+def theirs(monkeypatch, tmp_path):
+    """A cluster of the user's own whose kubectl prints what a test sets."""
+    monkeypatch.setattr(demo.shutil, "which", lambda program: f"/bin/{program}")
+    answers = {"version": "Server Version: v1.34.0", "get": ""}
+    monkeypatch.setattr(demo.Target, "_run", lambda self, command, stdin, seconds: answers[command[2]])
+    return demo.choose_target("lab", "registry.example.org/team"), answers
+
+
+def test_their_cluster_is_asked_before_anything_is_built(theirs):
+    target, _ = theirs
+    assert [step.what for step in demo.plan(target, [])][:2] == [
+        "ask the cluster of context lab",
+        "build the images and bring them there",
+    ]
+
+
+def test_a_cluster_without_the_runtime_class_is_told_apart_at_once(theirs):
+    target, answers = theirs
+    with pytest.raises(report.DevclusterError, match=r"SET=sandbox\.isolation=ContainerOnly"):
+        demo.plan(target, [])[0].act()
+    demo.plan(target, ["sandbox.isolation=ContainerOnly"])[0].act()
+    answers["get"] = "gvisor   runsc   1d"
+    demo.plan(target, [])[0].act()
+
+
+def test_the_demo_knows_the_charts_defaults():
+    values = yaml.safe_load((demo.ROOT / "charts/nhx-gym-operator/values.yaml").read_text())
+    assert values["sandbox"]["runtimeClassName"] == demo.RUNTIME_CLASS
+    assert values["image"]["pullPolicy"] == demo.PULL_POLICY
 
 
 def test_a_row_is_news_unless_its_age_alone_changed():
