@@ -56,6 +56,18 @@ def _take(lock) -> None:
             time.sleep(0.5)
 
 
+def is_busy() -> bool:
+    """Whether an `up` or `down` is at work."""
+    try:
+        with (paths.run_dir() / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # never used, or another user's
+        return False
+    return False
+
+
 def up() -> None:
     with exclusively():
         provide_programs()

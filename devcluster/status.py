@@ -2,9 +2,10 @@
 
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
-from . import addons, containerd, control_plane, modules, node, paths, processes, report, settings
+from . import addons, cluster, containerd, control_plane, modules, node, paths, processes, report, settings
 
 # Versions stand in the go.mod files, so that they are written down once.
 MAIN_MODULES = {
@@ -33,7 +34,7 @@ def show() -> bool:
     healthy = [_show_daemon(daemon) for daemon in daemons()]
     ready = all(healthy) and addons.node_is_ready()
     report.say("")
-    report.say(f"node {settings.NODE_NAME}  {'Ready' if ready else 'NOT ready'}  {settings.NODE_IP}")
+    report.say(f"the node is {'Ready' if ready else 'NOT ready'}: {settings.NODE_NAME}, {settings.NODE_IP}")
     report.say(f"pods {settings.POD_CIDR}  services {settings.SERVICE_CIDR}  DNS {settings.DNS_SERVICE_IP}")
     report.say(f"versions   kubernetes {settings.KUBERNETES_VERSION}  {'  '.join(_versions())}")
     report.say(f"kubeconfig {paths.kubeconfig()}")
@@ -42,20 +43,49 @@ def show() -> bool:
     report.say(f"cache      {paths.cache_dir()} ({_size(paths.cache_dir())})")
     if (build_cache := modules.go_build_cache()) and build_cache.is_dir():
         report.say(f"Go's own   {build_cache} ({_size(build_cache)}; `go clean -cache` frees it, binaries stay)")
+    report.say(f"\n{_next(ready)}")
     return ready
 
 
 def _show_daemon(daemon: processes.Daemon) -> bool:
     who = processes.identity(daemon.name)
-    if not who or not who.is_alive():
-        report.say(f"{daemon.name:24} not running            {daemon.log}")
-        return False
-    healthy = daemon.is_healthy()
-    since = time.strftime("%F %T", time.localtime(processes.recorded(daemon.name)["since"]))
-    report.say(
-        f"{daemon.name:24} {'healthy' if healthy else 'NO ANSWER':10} pid {who.pid:<8} since {since}  {daemon.log}"
-    )
+    healthy = bool(who) and who.is_alive() and daemon.is_healthy()
+    state = "not running"
+    if who:
+        since = time.strftime("%F %T", time.localtime(processes.recorded(daemon.name)["since"]))
+        word = "healthy" if healthy else "NO ANSWER" if who.is_alive() else "GONE"
+        state = f"{word:10} pid {who.pid:<8} since {since}"
+    report.say(f"{daemon.name:24} {state:47} {daemon.log}")
     return healthy
+
+
+def _next(ready: bool) -> str:
+    names = [daemon.name for daemon in daemons()]
+    known = [name for name in names if processes.recorded(name)]
+    return next_step(
+        ready,
+        busy=cluster.is_busy(),
+        gone=[name for name in known if not processes.is_alive(name)],
+        started=known,
+        keeps_objects=cluster.can_continue(),
+    )
+
+
+def next_step(ready: bool, *, busy: bool, gone: Collection[str], started: Collection[str], keeps_objects: bool) -> str:
+    """What a person does now. `started` are the daemons that nobody stopped, `gone` those of them that ended."""
+    if busy:
+        return "Another devcluster command is at work, so this changes: look again when it has ended."
+    if ready:
+        return 'It runs. Use it: eval "$(python3 -m devcluster env)"'
+    if not started:
+        return "It is stopped. `make cluster` starts it."
+    what = f"These ended by themselves or were killed: {', '.join(gone)}." if gone else "Not all of it answers."
+    repair = (
+        "`make cluster` repairs it; API objects, volumes and pods stay."
+        if keeps_objects
+        else "`make cluster` cleans up and starts an empty cluster: API objects and volumes went with etcd, images stay."
+    )
+    return f"{what}\n{repair}"
 
 
 def _versions() -> list[str]:

@@ -2,6 +2,8 @@ import ipaddress
 import json
 import tomllib
 
+import pytest
+
 from devcluster import addons, containerd, control_plane, node, pki, settings, status
 
 
@@ -49,3 +51,19 @@ def test_every_program_of_the_node_has_a_user_with_a_role() -> None:
 def test_a_version_is_read_from_go_mod() -> None:
     assert status.version_in("require (\n\ta.b/c v1.2.3\n\td.e/f v4 // indirect\n)\n", "d.e/f") == "v4"
     assert status.version_in("require a.b/c v1.2.3\n", "a.b/c") == "v1.2.3"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"ready": True}, "env"),
+        ({"busy": True, "ready": True}, "at work"),
+        ({"started": []}, "stopped. `make cluster` starts it"),
+        ({"gone": ["kubelet"]}, "kubelet.\n`make cluster` repairs it; API objects, volumes and pods stay"),
+        ({"gone": ["etcd"], "keeps_objects": False}, "an empty cluster: API objects and volumes went with etcd"),
+    ],
+    ids=str,
+)
+def test_the_status_ends_with_what_to_do(state, words):
+    usual = {"ready": False, "busy": False, "gone": [], "started": ["etcd", "kubelet"], "keeps_objects": True}
+    assert words in status.next_step(**(usual | state))
