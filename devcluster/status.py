@@ -83,7 +83,7 @@ def next_step(ready: bool, *, busy: bool, gone: Collection[str], started: Collec
     repair = (
         "`make cluster` repairs it; API objects, volumes and pods stay."
         if keeps_objects
-        else "`make cluster` cleans up and starts an empty cluster: API objects and volumes went with etcd, images stay."
+        else "`make cluster` starts an empty cluster: API objects and volumes went with etcd, images stay."
     )
     return f"{what}\n{repair}"
 
