@@ -29,8 +29,8 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 test: lint test-unit test-cluster test-e2e ## all tests
 
 .PHONY: test-unit
-test-unit: $(VENV)/installed helm s3 ## pure tests: seconds
-	$(PYTEST) tests/unit
+test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: seconds
+	$(PYTEST) tests/unit tests/contract
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/installed cluster ## the control loop against a real API server: minutes

@@ -1,0 +1,43 @@
+"""What the page on sandboxed Gym says of borders and of time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from contract import runs
+from contract.runs import Finished
+from nhx_gym_operator.api import sources
+from nhx_gym_operator.api.job import JobSpec
+from nhx_gym_operator.controller.settings import Settings
+from nhx_gym_operator.workloads import pods
+from support.controller_values import job, workload
+from unit.evaluator_fakes import target
+
+
+def test_nothing_in_a_job_chooses_the_image_the_runtime_or_what_a_sandbox_reaches() -> None:
+    paths = [path for path, _ in sources.fields(JobSpec, "spec")]
+    assert len(paths) > 20
+    assert not [path for path in paths if re.search("egress|network|image|runtimeClass|provider|isolation", path)]
+
+
+def test_a_sandbox_may_take_900_seconds_to_run() -> None:
+    assert Settings.model_fields["timeouts"].default_factory().pod_start_seconds == 900  # type: ignore[misc, call-arg]
+
+
+def test_no_pod_has_a_lifetime_that_ends_a_long_collection() -> None:
+    evaluator, host = pods.job_pods(workload(job()))
+    assert not [pod for pod in (evaluator, host) if "activeDeadlineSeconds" in pod["spec"]]
+
+
+def test_the_collection_timeout_counts_over_all_requests_names_its_field_and_ends_the_host(tmp_path: Path) -> None:
+    limited = target(collection_timeout_s=1.0, concurrency=1)
+    run = runs.sandboxed(tmp_path, delay_s=0.4, target=limited)
+    assert (run.outcome.state, run.outcome.reason) == ("Failed", "CollectionTimeout")
+    assert "1 s (spec.target.gym.collectionTimeoutSeconds)" in run.outcome.message
+    assert 1 <= run.outcome.progress.done < 5 and len(run.sent) < 5
+    assert run.shut_down
+
+
+def test_a_completed_and_a_degraded_run_end_their_hosts(whole: Finished, partly: Finished) -> None:
+    assert whole.shut_down and partly.shut_down
