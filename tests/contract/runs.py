@@ -77,6 +77,7 @@ def sandboxed(
     directory: Path,
     verify: Callable[[dict[str, Any], str], Any] | None = None,
     delay_s: float = 0.05,
+    rows: list[dict[str, Any]] = ROWS,
     **plan: Any,
 ) -> Finished:
     """Through a gym host whose rollouts take `delay_s`."""
@@ -89,7 +90,7 @@ def sandboxed(
             (host,) = w.hosts
             host.delay_s = delay_s
             host.verify = verify or host.verify
-            asked = w.plan(ROWS, **plan)
+            asked = w.plan(rows, **plan)
             w.model.wrong = frozenset({WRONG})
             evaluation = w.evaluation(asked)
             work = asyncio.create_task(evaluation.run())
@@ -113,7 +114,8 @@ def colocated(directory: Path, **plan: Any) -> Finished:
         asked = w.plan(ROWS, **{"placement": Placement.COLOCATED, "target": target(concurrency=1)} | plan)
         async with asyncio.timeout(240):
             outcome = await w.evaluation(asked).run()
-        commands = tuple(json.loads(line) for line in calls.read_text().splitlines())
+        lines = calls.read_text().splitlines() if calls.exists() else []
+        commands = tuple(json.loads(line) for line in lines)
         return Finished(asked, outcome, w.paths.attempt(asked.attempt), commands=commands)
 
     async def in_world() -> Finished:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import annotated_types
 import pytest
 from nhx_evals_sdk.agent_eval.evaluator import AgentEvaluator
 from nhx_evals_sdk.agent_eval.runtimes.gym import GymRewardMetric, GymRuntimeConfig, discover_gym_tasks
@@ -302,3 +303,55 @@ def alive(pid: int) -> bool:
 
 def test_the_installed_config_takes_the_models_route_in_its_hydra_params() -> None:
     assert "hydra_params" in inspect.signature(GymRuntimeConfig).parameters
+
+
+# What only the packages' code says
+
+
+def test_a_row_without_a_prompt_is_a_task_without_an_instruction_and_reaches_gym_unchanged(tmp_path: Path) -> None:
+    bare = {"responses_create_params": {"input": []}, "expected_answer": "1", "prompt": "made by the environment"}
+    (task,) = load(tmp_path, [bare]).tasks
+    assert "instruction" not in task.inputs
+    materialize_dataset([task], tmp_path / "gym_input.jsonl")
+    assert json.loads((tmp_path / "gym_input.jsonl").read_text()) == bare | {"_ng_task_index": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("num_repeats", annotated_types.Ge(1)),
+        ("concurrency", annotated_types.Ge(1)),
+        ("startup_timeout_seconds", annotated_types.Gt(0)),
+        ("collection_timeout_seconds", annotated_types.Gt(0)),
+        ("shutdown_grace_seconds", annotated_types.Gt(0)),
+    ],
+)
+def test_a_number_has_the_lower_bound_of_the_installed_config(name: str, bound: annotated_types.BaseMetadata) -> None:
+    theirs = GymRuntimeConfig.model_fields[name.replace("_seconds", "_s")]
+    assert bound in theirs.metadata and bound in GymSpec.model_fields[name].metadata
+
+
+def test_gyms_configuration_is_validated_before_any_server_starts(beside: Finished) -> None:
+    assert [command[:2] for command in beside.commands][:2] == [["env", "validate"], ["env", "start"]]
+    assert (beside.gym_run / "gym_validate.log").read_text().strip() == "ok"
+
+
+def test_model_calls_are_captured_whatever_hydra_params_say(tmp_path: Path) -> None:
+    off = target(hydra_params={"observability_enabled": False})
+    arguments = selection_args(runtime_config(off, [route()]), tmp_path)
+    assert arguments.index("++observability_enabled=true") > arguments.index("++observability_enabled=false")
+
+
+def test_a_parameter_that_hydra_cannot_express_fails_a_colocated_job_by_its_value(tmp_path: Path) -> None:
+    run = runs.colocated(tmp_path, target=target(hydra_params={"a": "ends with \\"}))
+    assert run.outcome.state == "Failed" and "ends with a backslash" in run.outcome.message
+    assert not run.commands
+
+
+def test_a_row_may_name_its_agent_and_aggregates_of_several_agents_are_told_apart(tmp_path: Path) -> None:
+    rows = [row(0), {**row(1), "agent_ref": {"name": "another"}}]
+    run = runs.sandboxed(tmp_path, rows=rows)
+    agents = {each["expected_answer"]: each["agent_ref"]["name"] for each in run.lines("gym_run/rollouts.jsonl")}
+    assert agents == {"0": "mcqa_simple_agent", "1": "another"}
+    names = {score["name"] for score in run.json("summary.json")["scores"]["scores"]}
+    assert {f"runner.gym.{agent}.pass@1/accuracy" for agent in agents.values()} <= names

@@ -54,6 +54,13 @@ def test_the_bundle_holds_five_tasks_and_ten_trials(run: Run) -> None:
 
 
 @EVERYWHERE
+def test_the_bundle_holds_the_model_calls_of_every_rollout(run: Run) -> None:
+    assert run.bundle
+    captures = {file.name for file in (run.bundle / "gym_run/model_calls").iterdir()}
+    assert captures == {f"{task}-{repeat}.capture.jsonl" for task in range(MCQA_TASKS) for repeat in range(REPEATS)}
+
+
+@EVERYWHERE
 def test_every_aggregate_equals_what_the_sdk_alone_computes(run: Run, sdk_summary: dict[str, Any]) -> None:
     assert run.bundle
     ours = _by_name(strict_json((run.bundle / "summary.json").read_text()))
@@ -114,6 +121,12 @@ def test_a_real_gym_served_the_rollouts(run: Run) -> None:
     colocated = run.status["placement"] == "Colocated"
     log = (run.bundle / "gym_run/gym_env.log").read_text() if colocated else run.logs["gym-host"]
     assert "mcqa" in log and "Uvicorn running" in log, log[-3000:]
+
+
+@pytest.mark.parametrize("run", ["mcqa_gvisor", "mcqa_runc"], indirect=True)
+def test_gym_runs_on_the_python_that_it_needs(run: Run) -> None:
+    python = run.status["ran"]["versions"]["python"]
+    assert tuple(int(part) for part in python.split(".")) >= (3, 13, 14)
 
 
 @EVERYWHERE
