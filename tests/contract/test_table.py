@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from contract.pages import lines_of, numbers, pages, prose
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "compatibility.md"
@@ -77,35 +78,10 @@ def test_a_row_that_refers_to_another_refers_to_one_that_is_there() -> None:
         assert set(re.findall(rf"\b(?:{pages})-\d+\b", row.here)) <= numbers, row
 
 
-def pages() -> Path:
-    package = importlib.util.find_spec("nemo_helix_ext.cli")
-    assert package and package.submodule_search_locations
-    return Path(next(iter(package.submodule_search_locations))) / "docs/evals/agent-eval"
-
-
 def test_every_page_of_the_section_has_rows_or_a_reason_to_have_none() -> None:
     found = list(pages().glob("*.mdx"))
     text = TABLE.read_text(encoding="utf-8")
     assert len(found) > 10 and [page.name for page in found if page.name not in text] == []
-
-
-def numbers(text: str) -> set[int]:
-    """The lines that `12–14, 20` names."""
-    spans = re.findall(r"(\d+)(?:–(\d+))?", text)
-    return {line for first, last in spans for line in range(int(first), int(last or first) + 1)}
-
-
-def prose(page: Path) -> dict[int, str]:
-    """The lines of a page that say something: no front matter, code, headings, markup or table rulers."""
-    said: dict[int, str] = {}
-    fences = rulers = 0
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-        text = line.strip()
-        rulers += text == "---" and rulers < 2
-        fences += text.startswith("```")
-        if rulers == 2 and fences % 2 == 0 and text and not re.match(r"```|#|<|---|\|[-| ]+\|$", text):
-            said[number] = text
-    return said
 
 
 @pytest.mark.parametrize(
@@ -123,8 +99,7 @@ def test_no_line_of_a_page_about_gym_is_without_a_row(prefix: str, name: str) ->
     without = re.search(r"^Lines without a row.*?: (.*?)\(", section, flags=re.MULTILINE)
     assert without
     named = [numbers(row.where) for row in rows() if row.number.startswith(f"{prefix}-")]
-    said = prose(pages() / f"{name}.mdx")
+    said = prose(name)
     missing = said.keys() - set().union(*named) - numbers(without[1])
     assert {line: said[line] for line in sorted(missing)} == {}
-    length = len((pages() / f"{name}.mdx").read_text(encoding="utf-8").splitlines())
-    assert all(lines and max(lines) <= length for lines in named)
+    assert all(lines and max(lines) <= len(lines_of(name)) for lines in named)
