@@ -31,6 +31,8 @@ def test_the_condition_types_are_those_of_the_resource():
         "SandboxReady",
         "Running",
         "Complete",
+        "RowsCollapsed",
+        "PromptsMissing",
         "Degraded",
         "Failed",
     ]

@@ -18,7 +18,7 @@ import yaml
 from devcluster import paths
 from nhx_gym_operator.controller.caches import KINDS
 from nhx_gym_operator.controller.settings import Sandbox, Settings, Timeouts
-from nhx_gym_operator.workloads.options import RoleResources
+from nhx_gym_operator.workloads.options import Limits, RoleResources
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/nhx-gym-operator"
@@ -247,6 +247,12 @@ def test_the_settings_are_those_that_the_operator_reads():
     assert found.images.gym_tasks == "registry.local/nhx-gym-tasks:dev"
     assert found.resources == RoleResources()
     assert found.resources.gym_host["limits"] == {"memory": "3Gi"}
+
+
+def test_bounds_on_jobs_are_unset_and_reach_the_operator_as_whole_numbers():
+    assert settings().limits == Limits()
+    most = {"maxRollouts": 1_000_000, "maxTokens": 5_000_000_000_000}
+    assert settings(limits=most).limits.model_dump(by_alias=True) == most
 
 
 def test_evaluators_know_the_operator_by_labels_that_its_pod_has():

@@ -218,6 +218,13 @@ async def test_all_that_a_job_names_is_found():
         ),
         ({"persistentvolumeclaims_mine": None}, {"bundled": "x"}, {}, "ClaimNotFound", "PersistentVolumeClaim 'mine'"),
         (
+            {},
+            {"persistentVolumeClaim": {"claimName": "rows", "path": "a.jsonl"}},
+            {},
+            "ClaimNotFound",
+            "PersistentVolumeClaim 'rows'",
+        ),
+        (
             {"configmaps_rows": ApiError(403, "Forbidden", "no")},
             {"configMap": {"name": "rows", "key": "r"}},
             {},

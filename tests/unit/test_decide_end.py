@@ -3,12 +3,14 @@
 import pytest
 
 from nhx_gym_operator.api.outcome import encode_outcome
-from nhx_gym_operator.api.wire import Aggregate, FailureClass, ModelUsage, Placement, Progress, Stage
+from nhx_gym_operator.api.wire import Aggregate, FailureClass, ModelUsage, Notice, Placement, Progress, Stage
+from nhx_gym_operator.controller import events
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs
 from support.controller_values import (
     CREATED,
     NOW,
+    UID,
     accepted_status,
     after,
     condition,
@@ -90,7 +92,7 @@ def test_all_that_the_outcome_says_is_shown():
         versions={"nemo-gym": "0.5.0"},
         host_kernel="#1 SMP gVisor",
         environment_digest="sha256:ab",
-        warnings=["5 rows, 1 distinct: use numRepeats"],
+        warnings=["white space around a key was left out"],
     )
     status = decide(finished(result), NOW).status
     assert status["aggregates"] == [
@@ -117,6 +119,29 @@ def test_all_that_the_outcome_says_is_shown():
 def test_warnings_stand_beside_the_verdict():
     decision = decide(finished(outcome(warnings=["5 rows, 1 distinct"])), NOW)
     assert "5 rows, 1 distinct" in condition_of(decision, "Complete")["message"]
+
+
+COLLAPSED = Notice(type="RowsCollapsed", reason="DuplicateRows", message="5 rows, 1 distinct: use numRepeats")
+
+
+def test_what_the_evaluator_noticed_about_the_dataset_is_a_condition_and_an_event_and_the_job_is_whole():
+    result = outcome()
+    result.progress.notices = [COLLAPSED, Notice(type="Failed", reason="Forged", message="not a notice")]
+    decision = decide(finished(result), NOW)
+    shown = condition_of(decision, "RowsCollapsed")
+    assert (shown["status"], shown["reason"]) == ("True", "DuplicateRows") and "5 rows, 1 distinct" in shown["message"]
+    assert decision.status["phase"] == "Succeeded" and not holds(decision, "Degraded") and not holds(decision, "Failed")
+    raw = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "mcqa", "namespace": "team", "uid": UID}}
+    (event,) = (
+        each for each in events.of_transitions(raw, [], decision.status["conditions"]) if "distinct" in each["message"]
+    )
+    assert (event["type"], event["reason"]) == ("Warning", "DuplicateRows")
+
+
+def test_a_notice_is_shown_while_the_job_still_runs():
+    pods = (evaluator(workload(), containers=STARTED), host(workload()))
+    decision = decide(observe(pods=pods, progress=progress(notices=[COLLAPSED])), NOW)
+    assert holds(decision, "RowsCollapsed") and decision.status["phase"] == "Running"
 
 
 def test_another_container_that_never_ends_does_not_hold_up_the_outcome():

@@ -5,7 +5,19 @@ import pytest
 from nhx_gym_operator.api import bundled
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.observe import parse_job
-from support.controller_values import NOW, UID, accepted_status, condition_of, holds, installation, job, new
+from nhx_gym_operator.workloads import plans
+from support.controller_values import (
+    NOW,
+    UID,
+    accepted_status,
+    condition_of,
+    holds,
+    installation,
+    job,
+    new,
+    settings,
+    workload,
+)
 
 SERVERS = {"resources_servers/mcqa": [], "resources_servers/ifbench": ["spacy", "emoji"]}
 
@@ -15,8 +27,8 @@ def servers(monkeypatch):
     monkeypatch.setattr(bundled, "_servers", lambda: SERVERS)
 
 
-def decided(server, settings=None, **gym):
-    observed = new(job(gym={"resourcesServer": server, **gym}), installation=installation(**(settings or {})))
+def decided(server, changes=None, **gym):
+    observed = new(job(gym={"resourcesServer": server, **gym}), installation=installation(**(changes or {})))
     return decide(observed, NOW)
 
 
@@ -34,14 +46,14 @@ def test_an_unknown_server_is_refused_with_those_that_run():
 
 
 @pytest.mark.parametrize(
-    ("settings", "gym"),
+    ("changes", "gym"),
     [
         ({"images": {"checkBundled": False}}, {}),
         ({}, {"environment": {"fileSet": {"name": "mine"}}}),
     ],
 )
-def test_an_image_of_ones_own_or_an_environment_brings_its_servers(settings, gym):
-    assert not holds(decided("ifbench", settings, **gym), "Failed")
+def test_an_image_of_ones_own_or_an_environment_brings_its_servers(changes, gym):
+    assert not holds(decided("ifbench", changes, **gym), "Failed")
 
 
 def test_a_spec_that_cannot_be_read_is_refused_with_the_place():
@@ -94,3 +106,31 @@ def test_a_spec_whose_parts_fit_but_not_together_is_refused():
     refused = condition_of(decided("mcqa", envVars=variables, hydraParams={"a": "x" * 60_000}), "Failed")
     assert refused["reason"] == "InvalidSpec" and "envVars" in refused["message"]
     assert condition_of(decided("mcqa", envVars=variables), "Failed") is None
+
+
+@pytest.mark.parametrize("what", ["rollouts", "tokens"])
+def test_a_limit_above_the_operators_is_refused_with_both_numbers_and_the_setting(what):
+    setting = f"max{what.title()}"
+    owner = job(limits={what: 1001})
+    refused = condition_of(decide(new(owner, installation=installation(limits={setting: 1000})), NOW), "Failed")
+    assert refused["reason"] == "LimitTooHigh"
+    for words in (f"spec.limits.{what} is 1001", f"limits.{setting} allows 1000"):
+        assert words in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "own", "expected"),
+    [
+        ({}, {}, None),
+        ({"maxRollouts": 1000}, {}, (1000, "the operator's setting limits.maxRollouts")),
+        ({"maxRollouts": 1000}, {"rollouts": 10}, (10, "spec.limits.rollouts")),
+        ({"maxRollouts": 1000}, {"rollouts": 1000}, (1000, "spec.limits.rollouts")),
+        ({}, {"rollouts": 10**9}, (10**9, "spec.limits.rollouts")),
+        ({"maxTokens": 5}, {}, None),
+    ],
+)
+def test_the_lower_bound_holds_and_the_evaluator_is_told_whose_it_is(limits, own, expected):
+    owner = job(limits=own)
+    assert not holds(decide(new(owner, installation=installation(limits=limits)), NOW), "Failed")
+    bound = plans.evaluator_plan(workload(owner, options=settings(limits=limits))).max_rollouts
+    assert (bound and (bound.value, bound.setting)) == expected

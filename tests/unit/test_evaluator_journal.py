@@ -21,14 +21,14 @@ KILLED = Failure(FailureClass.KILLED, "the host went away")
 async def written(path: Path, *results: tuple[RolloutKey, dict[str, Any]]) -> None:
     journal = Journal.open(path, HEADER)
     for key, result in results:
-        await journal.add_result(key, "task", result)
+        await journal.add_result(key, "task", result, 0.0)
     await journal.close()
 
 
 async def test_what_was_recorded_is_there_when_the_journal_is_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal.open(path, HEADER)
-    assert await journal.add_result(KEY, "task", {"reward": 1.0, "text": "é\u2028"})
+    assert await journal.add_result(KEY, "task", {"reward": 1.0, "text": "é\u2028"}, 1.0)
     assert await journal.add_failure(RolloutKey(0, 0), "task", KILLED)
     await journal.close()
     again = Journal.open(path, HEADER)
@@ -39,8 +39,8 @@ async def test_what_was_recorded_is_there_when_the_journal_is_opened_again(tmp_p
 
 async def test_a_result_delivered_twice_is_recorded_once(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
-    assert await journal.add_result(KEY, "task", {"reward": 1.0})
-    assert not await journal.add_result(KEY, "task", {"reward": 0.0})
+    assert await journal.add_result(KEY, "task", {"reward": 1.0}, 1.0)
+    assert not await journal.add_result(KEY, "task", {"reward": 0.0}, 0.0)
     assert not await journal.add_failure(KEY, "task", KILLED)
     await journal.close()
     assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 2
@@ -51,7 +51,7 @@ async def test_a_failure_is_replaced_by_a_later_result(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal.open(path, HEADER)
     await journal.add_failure(KEY, "task", KILLED)
-    await journal.add_result(KEY, "task", {"reward": 0.5})
+    await journal.add_result(KEY, "task", {"reward": 0.5}, 0.5)
     await journal.close()
     again = Journal.open(path, HEADER)
     await again.close()
@@ -67,7 +67,7 @@ async def test_a_line_that_a_kill_cut_short_is_dropped_wherever_it_was_cut(tmp_p
         path.write_bytes(whole[:cut])
         journal = Journal.open(path, HEADER)
         assert journal.results.keys() == {KEY}
-        await journal.add_result(RolloutKey(4, 0), "task", {"reward": 0.0})
+        await journal.add_result(RolloutKey(4, 0), "task", {"reward": 0.0}, 0.0)
         await journal.close()
         assert path.read_bytes() == whole
 
@@ -93,7 +93,7 @@ async def test_records_that_come_together_share_a_sync(tmp_path: Path, monkeypat
     syncs = []
     monkeypatch.setattr("os.fsync", syncs.append)
     journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
-    await asyncio.gather(*(journal.add_result(RolloutKey(n, 0), "task", {"reward": 1.0}) for n in range(200)))
+    await asyncio.gather(*(journal.add_result(RolloutKey(n, 0), "task", {"reward": 1.0}, 1.0) for n in range(200)))
     await journal.close()
     assert len(syncs) < 10
     assert len(Journal.open(tmp_path / "journal.jsonl", HEADER).results) == 200

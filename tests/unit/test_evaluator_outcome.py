@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass
 from nhx_gym_operator.evaluator.outcome import describe_failures, verdict
@@ -71,12 +72,17 @@ def test_of_errors_that_gyms_servers_wrapped_the_innermost_is_shown_readably() -
 
 
 def test_repeats_are_numbered_and_a_row_keeps_its_own_agent() -> None:
-    rows = [{"_ng_task_index": 0}, {"_ng_task_index": 1, "agent_ref": {"name": "own"}}]
-    rollouts = rollouts_of(rows, {0: "a", 1: "b"}, num_repeats=2, agent="default")
+    extras = {"a": {"agent_ref": None}, "b": {"agent_ref": {"name": "own"}}}
+    tasks = [
+        AgentEvalTask(id=name, intent="", inputs={"gym_row": {}}, metadata={"gym_row_extras": extra})
+        for name, extra in extras.items()
+    ]
+    rollouts = rollouts_of(tasks, num_repeats=2, agent="default")
     assert [(r.key, r.task_id, r.agent) for r in rollouts] == [
         ((0, 0), "a", "default"),
         ((0, 1), "a", "default"),
         ((1, 0), "b", "own"),
         ((1, 1), "b", "own"),
     ]
+    assert rollouts[0].row["agent_ref"] == {"name": "default"}
     assert rollouts[3].row["_ng_rollout_index"] == 1

@@ -13,7 +13,7 @@ from nhx_evals_sdk.metrics.protocol import MetricInput, MetricResult
 from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire import HostState, Outcome
+from nhx_gym_operator.api.wire import Bound, HostState, Outcome
 from nhx_gym_operator.evaluator.run import Evaluation
 from unit.evaluator_fakes import FakeHost, chat, evaluator_url, prompt_of, row, target, world
 
@@ -167,7 +167,8 @@ async def test_repeated_rows_are_one_task_and_the_job_says_so(tmp_path: Path) ->
     async with world(tmp_path) as w:
         outcome = await finish(w.evaluation(w.plan([row(1)] * 5)), *w.hosts)
     assert (outcome.progress.done, outcome.progress.total) == (2, 2)
-    assert any("5 rows, 1 distinct" in text and "numRepeats" in text for text in outcome.warnings)
+    (notice,) = outcome.progress.notices
+    assert notice.type == "RowsCollapsed" and "5 rows, 1 distinct" in notice.message
 
 
 async def test_the_limit_takes_the_first_distinct_rows(tmp_path: Path) -> None:
@@ -327,6 +328,162 @@ async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> 
     aggregates = json.loads((bundle(w.paths, 2) / "gym_run" / "rollouts_aggregate_metrics.json").read_text())
     assert aggregates[0]["agent_metrics"]["rows"] == 10
     assert len(list((bundle(w.paths, 2) / "gym_run" / "model_calls").iterdir())) == 10
+
+
+async def test_only_the_tasks_asked_for_are_rolled_out(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        whole = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+        ids = [task["id"] for task in json_lines(bundle(w.paths) / "tasks.jsonl")]
+    async with world(tmp_path / "subset") as w:
+        outcome = await finish(w.evaluation(w.plan(ROWS, task_ids=[ids[3], ids[1]])), *w.hosts)
+    assert (whole.progress.total, outcome.progress.total, outcome.state) == (10, 4, "Complete")
+    asked = [call["messages"][-1]["content"] for call in w.model.bodies]
+    assert sorted(asked) == ["question 1"] * 2 + ["question 3"] * 2
+
+
+async def test_a_task_id_that_no_row_has_ends_the_job_before_any_call_with_a_reason_of_its_own(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        outcome = await asyncio.wait_for(w.evaluation(w.plan(ROWS, task_ids=["feedbeef"])).run(), 60)
+    assert (outcome.state, outcome.reason) == ("Failed", "TaskNotFound")
+    assert "feedbeef" in outcome.message and not w.model.requests
+
+
+async def test_the_tasks_of_a_bundle_can_be_run_again_as_a_taskset(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.model.wrong = frozenset({"3"})
+        first = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+        tasks = (bundle(w.paths) / "tasks.jsonl").read_text()
+    async with world(tmp_path / "again") as w:
+        w.model.wrong = frozenset({"3"})
+        plan = w.plan(ROWS, taskset=True)
+        Path(plan.dataset_file).write_text(tasks)
+        again = await finish(w.evaluation(plan), *w.hosts)
+    assert again.aggregates == first.aggregates and again.state == "Complete"
+
+
+async def test_a_job_with_more_rollouts_than_it_may_have_ends_before_any_call(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        bound = Bound(value=9, setting="the operator's setting limits.maxRollouts")
+        outcome = await asyncio.wait_for(w.evaluation(w.plan(ROWS, max_rollouts=bound)).run(), 60)
+        assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "RolloutLimitExceeded", "budget")
+        for words in ("5 tasks x numRepeats 2 are 10 rollouts", "limits.maxRollouts allows 9", "spec.tasks.limit"):
+            assert words in outcome.message
+        assert not w.model.requests
+        enough = w.plan(ROWS, max_rollouts=bound, limit=4)
+        assert (await finish(w.evaluation(enough), *w.hosts)).state == "Complete"
+
+
+TOKENS_OF_A_CALL = 120
+
+
+async def test_once_the_tokens_are_used_no_further_call_is_made_and_the_rest_is_named_as_budget(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        bound = Bound(value=4 * TOKENS_OF_A_CALL - 1, setting="spec.limits.tokens")
+        plan = w.plan(ROWS, max_tokens=bound, target=target(concurrency=1))
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "TokenLimitReached", "budget")
+    assert "480 tokens, and spec.limits.tokens allows 479" in outcome.message
+    assert len(w.model.requests) == len(w.hosts[0].rollouts) == 4
+    assert (outcome.progress.done, outcome.aggregates[0].count, outcome.aggregates[0].value) == (4, 4, 1.0)
+    failures = json_lines(bundle(w.paths) / "gym_run" / "rollouts_failures.jsonl")
+    assert {failure["_ng_failure_class"] for failure in failures} == {"budget"} and len(failures) == 6
+
+
+async def test_a_job_that_has_its_coverage_when_the_tokens_are_used_is_complete(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        bound = Bound(value=4 * TOKENS_OF_A_CALL, setting="spec.limits.tokens")
+        plan = w.plan(ROWS, max_tokens=bound, target=target(concurrency=1), min_coverage=0.4)
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+    assert (outcome.state, outcome.reason, outcome.coverage) == ("Complete", "MinCoverageReached", 0.4)
+    assert "6 budget" in outcome.degraded[0] and "spec.limits.tokens" in outcome.degraded[0]
+
+
+async def test_tokens_that_are_just_enough_are_enough(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        bound = Bound(value=10 * TOKENS_OF_A_CALL, setting="spec.limits.tokens")
+        outcome = await finish(w.evaluation(w.plan(ROWS, max_tokens=bound)), *w.hosts)
+    assert (outcome.state, outcome.progress.done) == ("Complete", 10)
+
+
+async def test_a_later_attempt_has_only_the_tokens_that_are_left(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        host = w.hosts[0]
+        bound = Bound(value=6 * TOKENS_OF_A_CALL, setting="spec.limits.tokens")
+        slow = target(collection_timeout_s=2.0, concurrency=1)
+        host.delay_s = 0.6
+        first = await finish(w.evaluation(w.plan(ROWS, max_tokens=bound, target=slow)), host)
+        assert first.reason == "CollectionTimeout" and 0 < first.progress.done < 5
+        host.delay_s = 0
+        plan = w.plan(ROWS, max_tokens=bound, target=target(concurrency=1), attempt=2)
+        outcome = await finish(w.evaluation(plan), host)
+    assert (outcome.reason, outcome.progress.done) == ("TokenLimitReached", outcome.usage["policy"].calls)
+    # A call that the first attempt was at when it ended is in no record.
+    assert 6 <= len(w.model.requests) <= 7 and outcome.usage["policy"].total_tokens == bound.value
+
+
+async def test_calls_that_state_no_tokens_are_said_to_escape_the_bound(tmp_path: Path) -> None:
+    async def silent(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(chat(prompt_of(body).split()[-1], usage=False))
+
+    async with world(tmp_path) as w:
+        w.model.answer = silent
+        bound = Bound(value=1, setting="spec.limits.tokens")
+        outcome = await finish(w.evaluation(w.plan(ROWS, max_tokens=bound)), *w.hosts)
+    assert outcome.state == "Complete"
+    assert outcome.warnings == ["10 model calls stated no tokens, so spec.limits.tokens (1) does not count them"]
+
+
+@pytest.mark.parametrize(("concurrency", "parallelism"), [(1, 8), (8, 1)])
+async def test_concurrency_governs_collection_and_parallelism_scoring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, concurrency: int, parallelism: int
+) -> None:
+    scoring: list[int] = [0]
+    most = 0
+    compute = GymRewardMetric.compute_scores
+
+    async def watched(self: GymRewardMetric, input: MetricInput) -> MetricResult:
+        nonlocal most
+        scoring[0] += 1
+        most = max(most, scoring[0])
+        await asyncio.sleep(0.01)
+        scoring[0] -= 1
+        return await compute(self, input)
+
+    monkeypatch.setattr(GymRewardMetric, "compute_scores", watched)
+    async with world(tmp_path) as w:
+        w.hosts[0].delay_s = 0.2
+        plan = w.plan(ROWS, target=target(concurrency=concurrency), parallelism=parallelism)
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+    assert outcome.state == "Complete"
+    assert (w.hosts[0].most_in_flight, most) == (concurrency, parallelism)
+
+
+async def test_a_run_that_is_scored_in_parts_has_the_bundle_of_one_that_is_scored_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verify(example: dict[str, Any], text: str) -> float:
+        if example["expected_answer"] == "2":
+            raise KeyError("no such table")
+        return float(example["expected_answer"] != "3")
+
+    bundles = []
+    for rollouts_at_once in (500, 3):
+        monkeypatch.setattr("nhx_gym_operator.evaluator.scoring.ROLLOUTS_AT_ONCE", rollouts_at_once)
+        async with world(tmp_path / str(rollouts_at_once)) as w:
+            w.hosts[0].verify = verify
+            outcome = await finish(w.evaluation(w.plan(ROWS, min_coverage=0.5)), *w.hosts)
+        assert outcome.state == "Complete"
+        bundles.append(bundle(w.paths))
+    files = {str(file.relative_to(bundles[0])) for file in bundles[0].rglob("*") if file.is_file()}
+    assert files == {str(file.relative_to(bundles[1])) for file in bundles[1].rglob("*") if file.is_file()}
+    differing = {"metadata.json", "run.json"}  # times, and where the bundle lies
+    for file in files - differing:
+        # Within a part, failed trials come after the others.
+        once, parts = (sorted((each / file).read_bytes().splitlines()) for each in bundles)
+        assert once == parts, file
+    assert len(json_lines(bundles[1] / "trials.jsonl")) == 10
+    metadata = json.loads((bundles[1] / "metadata.json").read_text())
+    assert metadata["target"] == json.loads((bundles[0] / "metadata.json").read_text())["target"]
 
 
 async def test_a_journal_of_another_dataset_is_refused_by_name(tmp_path: Path) -> None:

@@ -301,6 +301,37 @@ def test_a_host_that_is_replaced_needs_no_look_at_the_inputs():
     assert plan_of(pods.host_pod(replaced, 0), "gym-host", HOST_PLAN_ENV)["environment"] is True
 
 
+ON_CLAIM = {"persistentVolumeClaim": {"claimName": "shared", "path": "sets/tasks.jsonl"}}
+
+
+@pytest.mark.parametrize("kind", ["dataset", "taskset"])
+def test_a_file_on_a_claim_is_mounted_read_only_into_the_evaluator_alone(kind):
+    built, host = pods.job_pods(sandboxed(spec={"tasks": {kind: ON_CLAIM}}))
+    assert volumes(built)["dataset"]["persistentVolumeClaim"] == {"claimName": "shared", "readOnly": True}
+    assert mounts(main_container(built))["/job/dataset"]["readOnly"] is True
+    assert "persistentVolumeClaim" not in json.dumps(host)
+    plan = plan_of(built, "agent-evaluate", EVALUATOR_PLAN_ENV)
+    assert plan["dataset_file"] == "/job/dataset/sets/tasks.jsonl"
+    assert plan["dataset_label"] == "persistentVolumeClaim shared file sets/tasks.jsonl"
+    assert plan["taskset"] is (kind == "taskset")
+
+
+def test_a_claim_that_holds_the_rows_and_takes_the_results_is_one_volume():
+    owner = {"tasks": {"dataset": ON_CLAIM}, "results": {"persistentVolumeClaim": {"claimName": "shared"}}}
+    built = pods.evaluator_pod(sandboxed(spec=owner))
+    claims = [volume for volume in built["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+    assert [volume["name"] for volume in claims] == ["results"]
+    found = mounts(main_container(built))
+    assert found["/job/dataset"] == {"name": "results", "mountPath": "/job/dataset", "readOnly": True}
+    assert "readOnly" not in found["/job/results"]
+
+
+def test_the_tasks_asked_for_are_in_the_plan():
+    owner = {"tasks": {"dataset": {"bundled": "x.jsonl"}, "taskIds": ["b", "a"]}}
+    plan = plan_of(pods.evaluator_pod(sandboxed(spec=owner)), "agent-evaluate", EVALUATOR_PLAN_ENV)
+    assert plan["task_ids"] == ["b", "a"]
+
+
 def test_rows_of_a_config_map_are_one_file():
     owner = {"tasks": {"dataset": {"configMap": {"name": "rows", "key": "r.jsonl"}}}}
     built = pods.evaluator_pod(sandboxed(spec=owner, dataset=ConfigMapFiles("rows", (("r.jsonl", "dataset.jsonl"),))))

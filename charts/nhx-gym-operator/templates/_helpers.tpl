@@ -104,6 +104,7 @@ pods alone: everything else goes when the job that owns it does. */ -}}
     "pods" .Values.pods
     "resources" (omit .Values.resources "operator")
     "evaluatorEgress" .Values.evaluatorEgress
+    "limits" .Values.limits
     "timeouts" .Values.timeouts
     "operatorPodSelector" $selector
   | toYaml -}}

@@ -22,6 +22,10 @@ class ConditionType(StrEnum):
     """Rollouts are being collected or scored."""
     COMPLETE = "Complete"
     """Final: enough rollouts were recorded and scored."""
+    ROWS_COLLAPSED = "RowsCollapsed"
+    """Only if so: rows that are equal became one task. The result is whole; the data is probably not as meant."""
+    PROMPTS_MISSING = "PromptsMissing"
+    """Only if so: rows carry no prompt. Right where the agent makes it, else they lack their prompt template."""
     DEGRADED = "Degraded"
     """The result stands, but lacks something that the message names."""
     FAILED = "Failed"
@@ -30,6 +34,10 @@ class ConditionType(StrEnum):
 
 FINAL = (ConditionType.COMPLETE, ConditionType.FAILED)
 """A job of which one of these is True has ended."""
+
+
+NOTICES = (ConditionType.ROWS_COLLAPSED, ConditionType.PROMPTS_MISSING)
+"""What an evaluator may say about a dataset that it reads; neither changes how the job ends."""
 
 
 class FileSetConditionType(StrEnum):
@@ -67,7 +75,9 @@ class AcceptedReason(StrEnum):
     """Seen by the kubelet, since the operator may not read Secrets."""
     SECRET_KEY_MISSING = "SecretKeyMissing"
     CLAIM_NOT_FOUND = "ClaimNotFound"
-    """`results.persistentVolumeClaim.claimName` names no claim in the job's namespace."""
+    """A `persistentVolumeClaim.claimName` of the job names no claim in its namespace."""
+    LIMIT_TOO_HIGH = "LimitTooHigh"
+    """`spec.limits` asks for more than the operator's own `limits` allow."""
     INPUTS_TIMEOUT = "InputsTimeout"
     """What was missing is still missing after the operator's `timeouts.waitForInputsSeconds`."""
     ACCESS_DENIED = "AccessDenied"
@@ -145,6 +155,12 @@ class RunReason(StrEnum):
     """Fewer rollouts have a reward than `spec.minCoverage` asks for."""
     DATASET_INVALID = "DatasetInvalid"
     """A row cannot be read; the message names file, line and fix."""
+    TASK_NOT_FOUND = "TaskNotFound"
+    """`spec.tasks.taskIds` names a task that the dataset or taskset does not have."""
+    ROLLOUT_LIMIT_EXCEEDED = "RolloutLimitExceeded"
+    """tasks x numRepeats are more than the job may collect; nothing was collected."""
+    TOKEN_LIMIT_REACHED = "TokenLimitReached"
+    """The job's models counted as many tokens as it may spend; what was collected is scored."""
     MODEL_UNAVAILABLE = "ModelUnavailable"
     """The model endpoint refused or failed every call."""
     COLLECTION_TIMEOUT = "CollectionTimeout"
@@ -155,6 +171,13 @@ class RunReason(StrEnum):
     """The evaluator pod vanished or was killed before it wrote an outcome."""
     RESULTS_LOST = "ResultsLost"
     """The evaluator is gone, and with it the emptyDir that held the results."""
+
+
+class NoticeReason(StrEnum):
+    """Reasons of `RowsCollapsed` and `PromptsMissing`."""
+
+    DUPLICATE_ROWS = "DuplicateRows"
+    ROWS_WITHOUT_PROMPT = "RowsWithoutPrompt"
 
 
 class FileSetReason(StrEnum):

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 
 from .constants import API_VERSION, JOB_KIND, POLICY_MODEL
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
+from .limits import Limits
 from .models import ModelSpec
 from .origins import ours, page, run_config
 from .resource import ApiModel, ObjectMeta, rule, validated
@@ -69,6 +70,9 @@ class JobSpec(ApiModel):
         default=False,
         description="End the job at the first trial that cannot be scored, instead of counting it in the coverage. "
         "A rollout without a reward is no such trial: `minCoverage` decides about those.",
+    )
+    limits: Annotated[Limits, ours("what a job may cost at most")] = Field(
+        default=Limits(), description="Bounds on rollouts and tokens of this job."
     )
     labels: Annotated[dict[str, Annotated[str, Field(max_length=256)]], run_config("labels")] = Field(
         default={},

@@ -39,7 +39,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
     """The outcome as at most `TERMINATION_LIMIT_BYTES` bytes of ASCII.
 
     What does not fit is dropped in this order: aggregates from the last to the second, statistics of
-    the first, warnings, package versions, long texts, usage, the kernel, all but the beginning of texts, the
+    the first, warnings, package versions, long texts, notices, usage, the kernel, all but the beginning of texts, the
     last aggregate. `aggregates_dropped` counts the aggregates.
     """
     for candidate in _ever_smaller(outcome):
@@ -99,6 +99,7 @@ def _ever_smaller(outcome: Outcome) -> Iterator[Outcome]:
         {"message": outcome.message[:_SHORT_TEXT]},
         {"degraded": [text[:_SHORT_TEXT] for text in outcome.degraded[:1]]},
         {"progress": outcome.progress.model_copy(update={"message": ""})},
+        {"progress": outcome.progress.model_copy(update={"message": "", "notices": []})},
         {"usage": {}},
         {"host_kernel": ""},
         {

@@ -43,7 +43,8 @@ RESULTS_DIR = "/job/results"
 JOURNAL = f"{RESULTS_DIR}/journal.jsonl"
 """Every rollout as soon as it is recorded; bundles are made of it at the end."""
 WORK_DIR = "/job/work"
-DATASET_FILE = "/job/dataset/dataset.jsonl"
+DATASET_DIR = "/job/dataset"
+DATASET_FILE = f"{DATASET_DIR}/dataset.jsonl"
 ENVIRONMENT_SOURCE_DIR = "/job/source"
 ENVIRONMENT_DIR = "/job/environment"
 BUNDLED_DATASETS_DIR = "/opt/nhx/datasets"
@@ -111,6 +112,13 @@ class GymTarget(Message):
         return self.agent_ref_name or self.agent
 
 
+class Bound(Message):
+    """The most that a job may use of something, and the setting that says so, in a user's words."""
+
+    value: int
+    setting: str
+
+
 class EvaluatorPlan(Message):
     """Everything the evaluator is told. Set by the operator as JSON in `EVALUATOR_PLAN_ENV`."""
 
@@ -122,7 +130,13 @@ class EvaluatorPlan(Message):
     dataset_file: str
     dataset_label: str
     """How a user would name the dataset, e.g. `bundled resources_servers/mcqa/data/example.jsonl`."""
+    taskset: bool = False
+    """The file holds stored tasks, not rows."""
     limit: int | None = None
+    task_ids: list[str] = Field(default_factory=list)
+    """The only tasks to evaluate; empty: all."""
+    max_rollouts: Bound | None = None
+    max_tokens: Bound | None = None
     target: GymTarget
     models: list[ModelRoute]
     hosts: int = 1
@@ -192,6 +206,15 @@ class Stage(StrEnum):
     DONE = "done"
 
 
+class Notice(Message):
+    """Something about the dataset that its owner should know, though it changes nothing about the result:
+    a condition of the job by its type, one of `api.conditions.NOTICES`, that is True."""
+
+    type: str
+    reason: str
+    message: str
+
+
 class Progress(Message):
     """Body of `GET /progress`. Counts are rollouts; `mean_reward` is over those done, unscaled."""
 
@@ -204,6 +227,7 @@ class Progress(Message):
     hosts_ready: int = 0
     hosts: int = 0
     message: str = ""
+    notices: list[Notice] = Field(default_factory=list)
 
 
 class FailureClass(StrEnum):
@@ -214,6 +238,8 @@ class FailureClass(StrEnum):
     TRANSIENT = "transient"
     MODEL = "model"
     ENVIRONMENT = "environment"
+    BUDGET = "budget"
+    """The job had spent the tokens that it may."""
 
 
 class Aggregate(Message):

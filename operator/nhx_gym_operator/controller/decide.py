@@ -88,7 +88,11 @@ class _Decider:
         self.draft.data["startTime"] = format_time(self.now)
         self.draft.data["model"] = spec.policy.model
         placed = placement.place(spec, self.settings.sandbox, self.observation.runtime_class)
-        refused = placed if isinstance(placed, Refused) else validation.refuse(spec, self.settings.images)
+        refused = (
+            placed
+            if isinstance(placed, Refused)
+            else validation.refuse(spec, self.settings.images, self.settings.limits)
+        )
         if refused or isinstance(placed, Refused):
             return self._refuse(refused or placed)
         self.draft.data["placement"] = placed.placement.value

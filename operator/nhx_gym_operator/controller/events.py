@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ..api.conditions import ConditionType, PodReason, RunReason, SandboxReason, StagedReason
+from ..api.conditions import NOTICES, ConditionType, PodReason, RunReason, SandboxReason, StagedReason
 from ..api.constants import FIELD_MANAGER
 from .kube import ApiError, KubeClient
 
@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 
 MESSAGE_LIMIT = 1000
 """The API server takes 1,024 characters of an event's message."""
-_BAD_WHEN_TRUE = {ConditionType.FAILED, ConditionType.DEGRADED}
+_BAD_WHEN_TRUE = {ConditionType.FAILED, ConditionType.DEGRADED, *NOTICES}
 _GOOD_WHILE_FALSE = {
     PodReason.PODS_CREATED,
     StagedReason.STAGING,

@@ -74,7 +74,7 @@ class InputReader:
 
     async def read(self, namespace: str, spec: JobSpec) -> Inputs:
         found = Inputs()
-        for lookup in (self._environment, self._dataset, self._claim):
+        for lookup in (self._environment, self._dataset, self._claims):
             found = await lookup(namespace, spec, found)
             if found.missing:
                 break
@@ -116,25 +116,27 @@ class InputReader:
         return _with(found, "environment", files)
 
     async def _dataset(self, namespace: str, spec: JobSpec, found: Inputs) -> Inputs:
-        dataset = spec.tasks.dataset
-        if dataset.file_set:
-            files = await self.files_of(namespace, dataset.file_set.name, Purpose.DATASET)
+        source = spec.tasks.source
+        if source.file_set:
+            files = await self.files_of(namespace, source.file_set.name, Purpose.DATASET)
             if not isinstance(files, Missing):
-                files = dataset_file(files, dataset.file_set.name, dataset.file_set.path)
+                files = dataset_file(files, source.file_set.name, source.file_set.path)
             return _with(found, "dataset", files)
-        if dataset.config_map:
-            keys = await self.config_map_keys(namespace, dataset.config_map.name)
+        if source.config_map:
+            keys = await self.config_map_keys(namespace, source.config_map.name)
             if not isinstance(keys, Missing):
-                keys = _one_key(dataset.config_map.name, dataset.config_map.key, keys)
+                keys = _one_key(source.config_map.name, source.config_map.key, keys)
             return _with(found, "dataset", keys)
         return found
 
-    async def _claim(self, namespace: str, spec: JobSpec, found: Inputs) -> Inputs:
-        claim = spec.results.persistent_volume_claim
-        if claim is None or not claim.claim_name:
-            return found
-        answer = await self._get(CLAIMS, namespace, claim.claim_name, AcceptedReason.CLAIM_NOT_FOUND)
-        return _with(found, "missing", answer) if isinstance(answer, Missing) else found
+    async def _claims(self, namespace: str, spec: JobSpec, found: Inputs) -> Inputs:
+        for claim in (spec.results.persistent_volume_claim, spec.tasks.source.persistent_volume_claim):
+            if claim is None or not claim.claim_name:
+                continue
+            answer = await self._get(CLAIMS, namespace, claim.claim_name, AcceptedReason.CLAIM_NOT_FOUND)
+            if isinstance(answer, Missing):
+                return _with(found, "missing", answer)
+        return found
 
     async def _get(
         self, resource: Resource, namespace: str | None, name: str, absent: AcceptedReason

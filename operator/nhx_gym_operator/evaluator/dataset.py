@@ -1,4 +1,4 @@
-"""The job's dataset, checked row by row before anything is spent on it."""
+"""The job's dataset or taskset, checked line by line before anything is spent on it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,46 @@ import difflib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import discover_gym_tasks
+from nhx_evals_sdk.agent_eval.runtimes.gym import GymRewardMetric
+from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import _canonical_row_hash, discover_gym_tasks, gym_task_row
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
+from nhx_evals_sdk.metrics.utils import metric_type_name
+from pydantic import ValidationError
+
+from nhx_gym_operator.api.conditions import ConditionType, NoticeReason, RunReason
+from nhx_gym_operator.api.wire import Notice
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE_SPACE = b" \t\r\n"
 """What JSON calls white space; anything else in an otherwise empty line is a broken row."""
 _INTEGERS = range(-(2**63), 2**64)
 """What orjson, with which Gym reads rows, takes for an integer."""
+_LISTED = 5
+_REWARD = GymRewardMetric()
+"""What scores a task: one for all, since it has no state."""
+
+log = logging.getLogger(__name__)
 
 
 class DatasetError(ValueError):
     """A dataset that cannot be used. Names file, line and fix."""
+
+    def __init__(self, message: str, reason: RunReason = RunReason.DATASET_INVALID) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Which tasks are wanted: the first so many, or those of these ids. By default all."""
+
+    limit: int | None = None
+    task_ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -32,39 +55,49 @@ class Dataset:
     tasks: list[AgentEvalTask]
     digest: str
     """Over the task ids in order, which are themselves content hashes of the rows."""
-    warnings: list[str] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
 
 
-def load_dataset(file: Path, label: str, *, limit: int | None, copy: Path) -> Dataset:
+def load_dataset(file: Path, label: str, subset: Subset, *, copy: Path) -> Dataset:
     """Read JSON Lines and make the SDK's tasks of it.
 
     A byte-order mark, CRLF line ends, blank lines and a missing final newline are read as if they were
     not there: `copy` receives the rows without them, and the SDK reads that, so task ids are those of
     the clean file. `label` is how messages name the file. Raises `DatasetError`.
     """
-    rows = _checked_lines(_read(file, label), label)
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_bytes(b"".join(line + b"\n" for line in rows))
+    rows = _copy_rows(file, label, copy)
     # The SDK warns about repeated rows in its own words; ours name the field to set.
     logging.getLogger("nhx_evals_sdk.agent_eval.runtimes.gym.dataset").setLevel(logging.ERROR)
-    tasks = discover_gym_tasks(copy)
-    warnings = []
-    if len(tasks) < len(rows):
-        warnings.append(
-            f"{len(rows)} rows, {len(tasks)} distinct: equal rows are one task; "
-            "repeated attempts come from spec.target.gym.numRepeats"
-        )
-    tasks = tasks[:limit]
-    for task in tasks:
-        task.metadata["gym_dataset_path"] = label
-    digest = hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
-    return Dataset(tasks, f"sha256:{digest}", warnings)
+    tasks = discover_gym_tasks(copy, metrics=[_REWARD])
+    return _dataset(tasks, rows, label, subset)
+
+
+def load_taskset(file: Path, label: str, subset: Subset) -> Dataset:
+    """Read stored tasks: one `AgentEvalTask` of `discover_gym_tasks` a line, as JSON.
+
+    A task keeps its id; one without gets the hash of its row. Equal tasks are one, as equal rows are. Raises
+    `DatasetError`, also for a metric other than Gym's reward, which is all that can be computed here.
+    """
+    tasks: list[AgentEvalTask] = []
+    first_with: dict[str, tuple[int, AgentEvalTask]] = {}
+    lines = 0
+    for number, task in _each(file, label, _stored_task):
+        lines += 1
+        line, known = first_with.setdefault(task.id, (number, task))
+        if known is task:
+            tasks.append(task)
+        elif known != task:
+            raise DatasetError(
+                f"{label}, line {number}: another task with the id {task.id!r} stands on line {line}; "
+                "give each task an id of its own, or leave ids out"
+            )
+    return _dataset(tasks, lines, label, subset)
 
 
 def near_names(file: Path, root: Path) -> list[str]:
     """Bundled datasets whose path is close to the one asked for."""
     known = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.jsonl"))
-    return difflib.get_close_matches(file.relative_to(root).as_posix(), known, n=5, cutoff=0.4)
+    return difflib.get_close_matches(file.relative_to(root).as_posix(), known, n=_LISTED, cutoff=0.4)
 
 
 def missing_bundled(file: Path, root: Path) -> DatasetError | None:
@@ -76,30 +109,167 @@ def missing_bundled(file: Path, root: Path) -> DatasetError | None:
     return DatasetError(f"no bundled dataset {file.relative_to(root)} (spec.tasks.dataset.bundled){hint}")
 
 
-def _read(file: Path, label: str) -> bytes:
+def unusable_mounted(file: Path, root: Path, label: str) -> DatasetError | None:
+    """The error for a file that is not on the volume mounted at `root`; None if it is there, or elsewhere."""
+    if not file.is_relative_to(root):
+        return None
     try:
-        return file.read_bytes().removeprefix(_BYTE_ORDER_MARK)
+        if file.is_file():
+            inside = file.resolve().is_relative_to(root.resolve())
+            words = f"{label} is a link that leads out of the volume; store the file itself there"
+            return None if inside else DatasetError(words)
+        if file.is_dir():
+            return DatasetError(f"{label} is a folder, which holds {_entries(file)}; name the file")
+        folder = next(parent for parent in file.parents if parent.is_dir())
+        where = f"the folder {folder.relative_to(root)}" if folder != root else "the volume"
+        return DatasetError(f"{label} does not exist; {where} holds {_entries(folder)}")
     except OSError as error:
-        raise DatasetError(f"the dataset {label} cannot be read: {error.strerror}") from error
+        return _unreadable(label, error)
 
 
-def _checked_lines(content: bytes, label: str) -> list[bytes]:
-    lines = []
-    for number, line in enumerate(content.split(b"\n"), 1):
-        line = line.strip(_WHITE_SPACE)
-        if not line:
-            continue
-        try:
-            _check_row(line)
-        except (ValueError, RecursionError) as error:
-            raise DatasetError(f"the dataset {label}, line {number}: {error}") from error
-        lines.append(line)
-    if not lines:
-        raise DatasetError(f"the dataset {label} holds no row")
-    return lines
+def _unreadable(label: str, error: OSError) -> DatasetError:
+    words = "user 1000, as which pods run, may not" if isinstance(error, PermissionError) else error.strerror
+    return DatasetError(f"{label} cannot be read: {words}")
 
 
-def _check_row(line: bytes) -> None:
+def _entries(folder: Path) -> str:
+    names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in folder.iterdir())
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED]) or 'nothing'}{more}"
+
+
+def _dataset(tasks: list[AgentEvalTask], lines: int, label: str, subset: Subset) -> Dataset:
+    notices = [notice for notice in (_duplicates(lines, len(tasks)), _promptless(tasks)) if notice]
+    for notice in notices:
+        log.warning("%s: %s", label, notice.message)
+    chosen = _chosen(tasks, label, subset)
+    for task in chosen:
+        task.metadata["gym_dataset_path"] = label
+    digest = hashlib.sha256("\n".join(task.id for task in chosen).encode()).hexdigest()
+    return Dataset(chosen, f"sha256:{digest}", notices)
+
+
+def _chosen(tasks: list[AgentEvalTask], label: str, subset: Subset) -> list[AgentEvalTask]:
+    if not subset.task_ids:
+        return tasks[: subset.limit]
+    wanted = set(subset.task_ids)
+    unknown = wanted - {task.id for task in tasks}
+    if unknown:
+        names = ", ".join(sorted(unknown)[:_LISTED])
+        more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
+        raise DatasetError(
+            f"spec.tasks.taskIds: {label} has no task {names}{more}; a row's id is the hash of its content and changes "
+            "with it, and tasks.jsonl of an earlier run's bundle lists the ids",
+            RunReason.TASK_NOT_FOUND,
+        )
+    return [task for task in tasks if task.id in wanted]
+
+
+def _duplicates(lines: int, distinct: int) -> Notice | None:
+    if distinct == lines:
+        return None
+    return Notice(
+        type=ConditionType.ROWS_COLLAPSED,
+        reason=NoticeReason.DUPLICATE_ROWS,
+        message=f"{lines} rows, {distinct} distinct: equal rows are one task; "
+        "repeated attempts come from spec.target.gym.numRepeats",
+    )
+
+
+def _promptless(tasks: Sequence[AgentEvalTask]) -> Notice | None:
+    """As `validate_prompt_compatibility` of nemo_gym 0.5.0 sees it (`prompt.py`): a row with an `input` needs no
+    template. There is none either in the rows of environments whose agent makes the prompt."""
+    count = sum(not task.inputs["gym_row"].get("input") for task in tasks)
+    if not count:
+        return None
+    return Notice(
+        type=ConditionType.PROMPTS_MISSING,
+        reason=NoticeReason.ROWS_WITHOUT_PROMPT,
+        message=f"{count} of {len(tasks)} tasks have no prompt (responses_create_params.input is empty), and prompt "
+        "templates are not filled in here: unless the environment's own agent makes the prompt, fill them in with "
+        "`gym dataset render` first",
+    )
+
+
+def _copy_rows(file: Path, label: str, copy: Path) -> int:
+    """How many rows there are; each is checked, and copied without what is not JSON around it."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    rows = 0
+    with copy.open("wb") as out:
+        for _, line in _each(file, label, _checked_row):
+            out.write(line + b"\n")
+            rows += 1
+    return rows
+
+
+def _each[T](file: Path, label: str, read: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
+    """Number and meaning of each line that is not blank. One line at a time: a file may be large."""
+    empty = True
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                content = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip(_WHITE_SPACE)
+                if not content:
+                    continue
+                empty = False
+                try:
+                    meaning = read(content)
+                except (ValueError, RecursionError) as error:
+                    raise DatasetError(f"{label}, line {number}: {error}") from error
+                yield number, meaning
+    except OSError as error:
+        raise _unreadable(label, error) from error
+    if empty:
+        raise DatasetError(f"{label} is empty: it holds no row")
+
+
+def _checked_row(line: bytes) -> bytes:
+    _check_row(_object(line))
+    return line
+
+
+def _stored_task(line: bytes) -> AgentEvalTask:
+    """Raises ValueError for one that cannot be evaluated here."""
+    task = _object(line)
+    name = str(task.get("id") or "without an id")
+    inputs, metadata = task.get("inputs"), task.get("metadata")
+    params, extras = gym_task_row(
+        task_id=name,
+        inputs=inputs if isinstance(inputs, Mapping) else {},
+        metadata=metadata if isinstance(metadata, Mapping) else {},
+    )
+    row = {**extras, "responses_create_params": params}
+    _check_row(row)
+    _check_metrics(task.pop("metrics", None) or [], name)
+    task.setdefault("id", _canonical_row_hash(row))
+    task.setdefault("intent", "Gym row")
+    try:
+        return AgentEvalTask(**task, metrics=[_REWARD])
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ValueError(f"task {name!r} is not one of the SDK's: {where or 'the task'}: {problem['msg']}") from error
+
+
+def _check_metrics(metrics: object, name: str) -> None:
+    """As a task is stored, its metrics are names with their outputs. Only Gym's reward can be made again from that."""
+    if not isinstance(metrics, list):
+        raise ValueError(f"`metrics` of task {name!r} is not a list")
+    ours = metric_type_name(_REWARD)
+    for metric in metrics:
+        kind = metric.get("type") if isinstance(metric, Mapping) else metric
+        if kind != ours:
+            raise ValueError(
+                f"task {name!r} asks for the metric {kind!r}, which does not work here; only {ours!r} does, and a "
+                "task without `metrics` has it"
+            )
+        outputs = metric.get("outputs") if isinstance(metric, Mapping) else None
+        named = [output.get("name") for output in outputs or () if isinstance(output, Mapping)]
+        if named not in ([], [_REWARD.output_name]):
+            raise ValueError(f"task {name!r} names the output of {ours!r} {named}; it is {_REWARD.output_name!r} here")
+
+
+def _object(line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
@@ -108,9 +278,16 @@ def _check_row(line: bytes) -> None:
         where = f"{error.msg} at column {error.colno}"
         raise ValueError(f"not a JSON value ({where}); each line is one JSON object") from error
     if not isinstance(row, dict):
-        raise ValueError("not a JSON object; each line is one row")
+        raise ValueError("not a JSON object; each line is one")
+    return row
+
+
+def _check_row(row: Mapping[str, Any]) -> None:
     if not isinstance(row.get("responses_create_params"), Mapping):
-        raise ValueError("no `responses_create_params` object, which NeMo Gym needs in every row")
+        raise ValueError(
+            "no `responses_create_params` object, which NeMo Gym needs in every row; where a prompt template makes it, "
+            "run `gym dataset render` first"
+        )
     _check_agent(row)
     for value in _scalars(row):
         if isinstance(value, int) and value not in _INTEGERS:

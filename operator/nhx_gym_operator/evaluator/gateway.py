@@ -20,13 +20,14 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from nhx_gym_operator.api.wire import FailureClass, ModelRoute, ModelUsage
+from nhx_gym_operator.api.wire import Bound, FailureClass, ModelRoute, ModelUsage
 
 from .failed_calls import FailedCall, FailedCalls
 from .metering import EventStream, count_answer, usage_of
@@ -80,9 +81,25 @@ class ModelGateway:
     """Serves the declared models, and nothing else, over one client session."""
 
     def __init__(
-        self, routes: Sequence[ModelRoute], keys: ModelKeys, session: aiohttp.ClientSession, failed_calls: FailedCalls
+        self,
+        routes: Sequence[ModelRoute],
+        keys: ModelKeys,
+        session: aiohttp.ClientSession,
+        failed_calls: FailedCalls,
+        *,
+        max_tokens: Bound | None = None,
+        counted: Mapping[str, ModelUsage] = MappingProxyType({}),
     ) -> None:
-        self._models = {route.name: _Model(route, asyncio.Semaphore(route.max_concurrent_calls)) for route in routes}
+        """`counted` is what earlier attempts of the job used, by model name; `max_tokens` bounds all of it."""
+        self._models = {
+            route.name: _Model(
+                route,
+                asyncio.Semaphore(route.max_concurrent_calls),
+                counted.get(route.name, ModelUsage()).model_copy(),
+            )
+            for route in routes
+        }
+        self._max_tokens = max_tokens
         self._keys = keys
         self._session = session
         self._failed_calls = failed_calls
@@ -90,6 +107,17 @@ class ModelGateway:
     def usage(self) -> dict[str, ModelUsage]:
         """What was counted so far, by model name."""
         return {name: model.usage.model_copy() for name, model in self._models.items()}
+
+    def spent(self) -> str | None:
+        """That the job has used the tokens that it may, in words; None while it has not."""
+        used = sum(model.usage.total_tokens for model in self._models.values())
+        if self._max_tokens is None or used < self._max_tokens.value:
+            return None
+        return f"the job's models counted {used} tokens, and {self._max_tokens.setting} allows {self._max_tokens.value}"
+
+    def unmetered_calls(self) -> int:
+        """Answered calls that stated no tokens, which a bound on tokens therefore does not see."""
+        return sum(model.usage.unmetered_calls for model in self._models.values())
 
     def context_length_refusals(self) -> dict[str, int]:
         """Calls refused because prompt and answer exceed the model's context, by model name."""
@@ -124,9 +152,15 @@ class ModelGateway:
             if foreign is not None:
                 return _error(422, foreign, "model_not_declared")
             try:
+                self._check_budget()
                 return await self._call(model, request, body)
             except _Refused as refused:
                 return self._give_up(model, refused)
+
+    def _check_budget(self) -> None:
+        spent = self.spent()
+        if spent:
+            raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent)
 
     def _unknown(self, request: web.Request) -> web.Response:
         names = ", ".join(sorted(self._models))
@@ -138,7 +172,8 @@ class ModelGateway:
         call = FailedCall(model.route.name, refused.failure_class, refused.words)
         mark = self._failed_calls.add(call)
         log.warning("model %s gave no answer (%s): %s", model.route.name, refused.failure_class, refused.words)
-        return _error(refused.status, f"{refused.words} [{mark}]", "model_call_failed")
+        code = "token_limit_reached" if refused.failure_class is FailureClass.BUDGET else "model_call_failed"
+        return _error(refused.status, f"{refused.words} [{mark}]", code)
 
     async def _call(self, model: _Model, request: web.Request, body: bytes) -> web.StreamResponse:
         deadline = time.monotonic() + model.route.timeout_seconds

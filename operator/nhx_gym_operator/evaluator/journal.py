@@ -3,6 +3,8 @@
 One JSON object a line: `{"crc32": "<hex>", "record": {…}}`, the checksum over the record's bytes as they
 stand there. The first record binds the file to its job and dataset. A line that a kill cut short is
 dropped when the journal is opened; damage anywhere else is an error, since it was not a kill.
+
+Results stay on disk: of each one only its place and its reward are held, since 100,000 of them would not fit.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ import contextlib
 import json
 import os
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-from nhx_gym_operator.api.wire import FailureClass
+from nhx_gym_operator.api.wire import FailureClass, ModelUsage
 
 from .rollouts import Failure, RolloutKey
 
 _PREFIX = b'{"crc32":"'
 _MIDDLE = b'","record":'
 _PAYLOAD_AT = len(_PREFIX) + 8 + len(_MIDDLE)
-_VERSION = 1
+_VERSION = 2
 
 
 class JournalError(RuntimeError):
@@ -39,64 +42,130 @@ class JournalHeader:
     num_repeats: int
 
 
+class _Place(NamedTuple):
+    """Where a result's line lies in the file, and what it says of the reward."""
+
+    offset: int
+    size: int
+    reward: float
+
+
+class Results(Mapping[RolloutKey, dict[str, Any]]):
+    """Gym's whole result of each rollout with a reward, read from the file whenever one is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[RolloutKey, _Place] = {}
+
+    def __getitem__(self, key: RolloutKey) -> dict[str, Any]:
+        place = self._places[key]
+        with self._path.open("rb") as file:
+            file.seek(place.offset)
+            record = _record(file.read(place.size))
+        if record is None:
+            raise JournalError(f"{self._path} changed under this job at byte {place.offset}")
+        return record["result"]
+
+    def __iter__(self) -> Iterator[RolloutKey]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def reward(self, key: RolloutKey) -> float | None:
+        """The reward of a rollout; None if it has no result."""
+        place = self._places.get(key)
+        return place.reward if place else None
+
+    def put(self, key: RolloutKey, place: _Place) -> None:
+        self._places.setdefault(key, place)
+
+
+@dataclass
+class _Pending:
+    line: bytes
+    done: asyncio.Future[None]
+    key: RolloutKey | None = None
+    """Of a result."""
+    reward: float = 0.0
+
+
 @dataclass
 class Journal:
     """The recorded rollouts of one job, over all its attempts.
 
-    `results` holds Gym's whole result of each rollout with a reward, `failures` the last failure of each
-    other. A result stays: what is delivered a second time, or fails later, changes nothing.
+    `results` has each rollout with a reward, `failures` the last failure of each other. A result stays: what is
+    delivered a second time, or fails later, changes nothing. `usage` is what the job's models had counted, by name,
+    when the last record was written; `measure` says what they count now.
     """
 
     path: Path
     header: JournalHeader
-    results: dict[RolloutKey, dict[str, Any]] = field(default_factory=dict)
+    results: Results = field(init=False)
     failures: dict[RolloutKey, Failure] = field(default_factory=dict)
+    usage: dict[str, ModelUsage] = field(default_factory=dict)
+    measure: Callable[[], Mapping[str, ModelUsage]] = dict
     _file: BinaryIO | None = None
-    _pending: list[tuple[bytes, asyncio.Future[None]]] = field(default_factory=list)
+    _size: int = 0
+    _taken: set[RolloutKey] = field(default_factory=set)
+    """Results that are on disk or on their way there."""
+    _pending: list[_Pending] = field(default_factory=list)
     _writer: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.results = Results(self.path)
 
     @classmethod
     def open(cls, path: Path, header: JournalHeader) -> Journal:
         """Read what is there and make ready to append. Raises `JournalError`, `OSError`."""
         journal = cls(path, header)
         path.parent.mkdir(parents=True, exist_ok=True)
-        size = journal._read() if path.exists() else 0
+        journal._size = journal._read() if path.exists() else 0
         file = path.open("ab")
-        file.truncate(size)
+        file.truncate(journal._size)
         journal._file = file
-        if size == 0:
+        if journal._size == 0:
             first = {"kind": "journal", "version": _VERSION, **vars(header)}
             journal._write([_line(first)])
         return journal
 
-    async def add_result(self, key: RolloutKey, task_id: str, result: dict[str, Any]) -> bool:
+    async def add_result(self, key: RolloutKey, task_id: str, result: dict[str, Any], reward: float) -> bool:
         """Record a rollout that has a reward. False if it was recorded before. Returns when it is on disk."""
-        if key in self.results:
+        if key in self._taken:
             return False
-        self.results[key] = result
+        self._taken.add(key)
         self.failures.pop(key, None)
-        await self._append({"kind": "result", **key._asdict(), "task_id": task_id, "result": result})
+        record = {"kind": "result", **key._asdict(), "task_id": task_id, "reward": reward, "result": result}
+        await self._append(record, key, reward)
         return True
 
     async def add_failure(self, key: RolloutKey, task_id: str, failure: Failure) -> bool:
         """Record that a rollout has no reward. False if it has one."""
-        if key in self.results:
+        if key in self._taken:
             return False
         self.failures[key] = failure
         await self._append({"kind": "failure", **key._asdict(), "task_id": task_id, **vars(failure)})
         return True
 
-    async def close(self) -> None:
+    async def settle(self) -> None:
         """Wait for what is being written."""
         if self._writer is not None:
             await self._writer
+
+    async def close(self) -> None:
+        """Wait for what is being written. What was recorded can still be read."""
+        await self.settle()
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    async def _append(self, record: dict[str, Any]) -> None:
+    async def _append(self, record: dict[str, Any], key: RolloutKey | None = None, reward: float = 0.0) -> None:
+        record["usage"] = {name: usage.model_dump(exclude_defaults=True) for name, usage in self.measure().items()}
         done = asyncio.get_running_loop().create_future()
-        self._pending.append((_line(record), done))
+        self._pending.append(_Pending(_line(record), done, key, reward))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_pending())
         await asyncio.shield(done)
@@ -106,22 +175,29 @@ class Journal:
         while self._pending:
             batch, self._pending = self._pending, []
             try:
-                await asyncio.to_thread(self._write, [line for line, _ in batch])
+                offset = await asyncio.to_thread(self._write, [each.line for each in batch])
             except OSError as error:
-                for _, done in batch:
-                    if not done.done():
-                        done.set_exception(JournalError(f"cannot write {self.path}: {error}"))
+                for each in batch:
+                    if not each.done.done():
+                        each.done.set_exception(JournalError(f"cannot write {self.path}: {error}"))
                 continue
-            for _, done in batch:
-                if not done.done():
-                    done.set_result(None)
+            for each in batch:
+                if each.key is not None:
+                    self.results.put(each.key, _Place(offset, len(each.line), each.reward))
+                offset += len(each.line)
+                if not each.done.done():
+                    each.done.set_result(None)
 
-    def _write(self, lines: list[bytes]) -> None:
+    def _write(self, lines: list[bytes]) -> int:
+        """Where the first of the lines begins in the file."""
         if self._file is None:
             raise OSError("the journal is closed")
         self._file.write(b"".join(lines))
         self._file.flush()
         os.fsync(self._file.fileno())
+        offset = self._size
+        self._size += sum(map(len, lines))
+        return offset
 
     def _read(self) -> int:
         """Take in the records; returns the size of the intact part."""
@@ -133,11 +209,11 @@ class Journal:
                     if line.endswith(b"\n") or file.read(1):
                         raise JournalError(f"{self.path}:{number} is damaged (its checksum does not match)")
                     break
-                self._take(number, record)
+                self._take(number, record, size, len(line))
                 size += len(line)
         return size
 
-    def _take(self, number: int, record: dict[str, Any]) -> None:
+    def _take(self, number: int, record: dict[str, Any], offset: int, size: int) -> None:
         kind = record.pop("kind")
         if (number == 1) != (kind == "journal"):
             raise JournalError(f"{self.path}:{number} is not a journal of this program")
@@ -145,10 +221,12 @@ class Journal:
             self._check(record)
             return
         key = RolloutKey(record["task"], record["rollout"])
+        self.usage = {name: ModelUsage(**usage) for name, usage in record["usage"].items()}
         if kind == "result":
-            self.results.setdefault(key, record["result"])
+            self.results.put(key, _Place(offset, size, record["reward"]))
+            self._taken.add(key)
             self.failures.pop(key, None)
-        elif key not in self.results:
+        elif key not in self._taken:
             self.failures[key] = Failure(FailureClass(record["failure_class"]), record["message"])
 
     def _check(self, found: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from nhx_evals_sdk.agent_eval.results import AgentEvalResult
+from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 from nhx_evals_sdk.values.results import AggregateScore
 
 from nhx_gym_operator.api.conditions import RunReason
@@ -71,9 +71,9 @@ def describe_failures(failures: Iterable[Failure]) -> str:
     return ", ".join(parts)
 
 
-def aggregates_of(result: AgentEvalResult) -> tuple[list[Aggregate], int]:
+def aggregates_of(summary: AgentEvalSummary) -> tuple[list[Aggregate], int]:
     """The aggregates that a status shows, the reward's first, and how many more the bundle has."""
-    scores = result.summary.scores.scores
+    scores = summary.scores.scores
     fitting: dict[str, AggregateScore] = {}
     for score in sorted(scores, key=lambda score: not score.name.startswith(REWARD)):
         if len(score.name) <= MAX_AGGREGATE_NAME:

@@ -29,6 +29,7 @@ class Paths:
     bundled_datasets: Path = Path(wire.BUNDLED_DATASETS_DIR)
     model_keys: Path = Path(wire.MODEL_KEYS_DIR)
     tokens: Path = Path(wire.TOKENS_DIR)
+    dataset: Path = Path(wire.DATASET_DIR)
     termination_log: Path = Path(wire.TERMINATION_LOG)
 
     @property

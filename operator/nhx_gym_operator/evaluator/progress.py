@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from nhx_gym_operator.api.wire import Progress, Stage
+from nhx_gym_operator.api.wire import Notice, Progress, Stage
 
 
 @dataclass
@@ -19,6 +19,7 @@ class ProgressState:
     failed: int = 0
     hosts_ready: int = 0
     message: str = ""
+    notices: list[Notice] = field(default_factory=list)
     _reward_sum: float = 0.0
 
     def recorded(self, reward: float) -> None:
@@ -42,4 +43,5 @@ class ProgressState:
             hosts_ready=self.hosts_ready,
             hosts=self.hosts,
             message=self.message[:500],
+            notices=list(self.notices),
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX
+from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import gym_task_row
+from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX, RUNTIME_KEYS
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import _agent_never_ran
+from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 
 from nhx_gym_operator.api.wire import FailureClass
 
@@ -38,36 +40,54 @@ class Failure:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rollout:
-    """One rollout to collect: its identity, the task it belongs to, and the row that Gym gets."""
-
-    key: RolloutKey
-    task_id: str
-    row: Mapping[str, Any]
-
-    @property
-    def agent(self) -> str:
-        """The agent instance that the row is routed to."""
-        return self.row[AGENT_REF]["name"]
-
-
-def rollouts_of(
-    rows: Iterable[Mapping[str, Any]], task_ids: Mapping[int, str], *, num_repeats: int, agent: str
-) -> list[Rollout]:
-    """Every rollout asked for, in Gym's order: a row's repeats follow each other.
+    """One rollout to collect: its identity, the task it belongs to, and the row that Gym gets.
 
     As `gym eval run` does, a row that names an agent of its own (`agent_ref`) keeps it, and repeats are
     numbered from 0 (`_preprocess_rows_from_config` in nemo_gym 0.5.0). Without both indices Gym captures
     no model calls.
     """
-    rollouts = []
-    for row in rows:
-        task = row[NG_TASK_INDEX]
-        for repeat in range(num_repeats):
-            stamped = {AGENT_REF: {"name": agent}, **row, NG_ROLLOUT_INDEX: repeat}
-            rollouts.append(Rollout(RolloutKey(task, repeat), task_ids[task], stamped))
-    return rollouts
+
+    key: RolloutKey
+    task: AgentEvalTask
+    default_agent: str
+
+    @property
+    def task_id(self) -> str:
+        return self.task.id
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Made anew each time: of all rollouts together they would be another copy of the dataset."""
+        row = task_row(self.task, self.key.task)
+        return {**row, AGENT_REF: self.agent_ref, NG_ROLLOUT_INDEX: self.key.rollout}
+
+    @property
+    def agent(self) -> str:
+        """The agent instance that the row is routed to."""
+        return self.agent_ref["name"]
+
+    @property
+    def agent_ref(self) -> Mapping[str, Any]:
+        return self.task.metadata["gym_row_extras"].get(AGENT_REF) or {"name": self.default_agent}
+
+
+def task_row(task: AgentEvalTask, index: int) -> dict[str, Any]:
+    """A task's row as the SDK's `materialize_dataset` writes it; that one holds a whole dataset in memory, twice."""
+    params, extras = gym_task_row(task_id=task.id, inputs=task.inputs, metadata=task.metadata)
+    row = {key: value for key, value in extras.items() if key not in RUNTIME_KEYS}
+    return {**row, "responses_create_params": params, NG_TASK_INDEX: index}
+
+
+def rollouts_of(tasks: Sequence[AgentEvalTask], *, num_repeats: int, agent: str) -> list[Rollout]:
+    """Every rollout asked for, in Gym's order: a row's repeats follow each other. A task's index is its place, as
+    `materialize_dataset` numbers them."""
+    return [
+        Rollout(RolloutKey(index, repeat), task, agent)
+        for index, task in enumerate(tasks)
+        for repeat in range(num_repeats)
+    ]
 
 
 def stamped_result(rollout: Rollout, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +97,7 @@ def stamped_result(rollout: Rollout, result: Mapping[str, Any]) -> dict[str, Any
         **strict_json(result),
         NG_TASK_INDEX: rollout.key.task,
         NG_ROLLOUT_INDEX: rollout.key.rollout,
-        AGENT_REF: rollout.row[AGENT_REF],
+        AGENT_REF: rollout.agent_ref,
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import aiohttp
-from nhx_evals_sdk.agent_eval.results import AgentEvalResult
+from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 
 from nhx_gym_operator.api import wire
 from nhx_gym_operator.api.conditions import RunReason
@@ -21,7 +21,7 @@ from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Outcome, Plac
 from .collect import AggregatesMissing, Collector
 from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts
-from .dataset import Dataset, DatasetError, load_dataset, missing_bundled
+from .dataset import Dataset, DatasetError, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
 from .failed_calls import FailedCalls
 from .gateway import ModelGateway
@@ -88,7 +88,7 @@ class Evaluation:
         except JobFailed as failure:
             outcome = self._failed(failure)
         except (DatasetError, ModelKeyError, StagingError, JournalError) as error:
-            reason = RunReason.DATASET_INVALID if isinstance(error, DatasetError) else RunReason.EVALUATION_FAILED
+            reason = error.reason if isinstance(error, DatasetError) else RunReason.EVALUATION_FAILED
             outcome = self._failed(JobFailed(reason, str(error)))
         except asyncio.CancelledError:
             message = "the evaluator was told to end before the job was done"
@@ -104,7 +104,9 @@ class Evaluation:
 
     async def _run(self) -> Outcome:
         dataset = await asyncio.to_thread(self._load_dataset)
+        self.progress.notices = dataset.notices
         self.progress.total = len(dataset.tasks) * self.plan.target.num_repeats
+        self._check_rollouts(len(dataset.tasks))
         keys = self._checked_keys()
         if self.plan.environment:
             archive = self.paths.work / "environment.tar"
@@ -115,7 +117,15 @@ class Evaluation:
             stack.push_async_callback(journal.close)
             session = await stack.enter_async_context(_client())
             local = await stack.enter_async_context(_client(trust_env=False))
-            self._gateway = ModelGateway(self.plan.models, keys, session, self._failed_calls)
+            self._gateway = ModelGateway(
+                self.plan.models,
+                keys,
+                session,
+                self._failed_calls,
+                max_tokens=self.plan.max_tokens,
+                counted=journal.usage,
+            )
+            journal.measure = self._gateway.usage
             if self.plan.placement is Placement.SANDBOXED:
                 timeout = self.plan.target.startup_timeout_s
                 self._registry = HostRegistry(
@@ -131,13 +141,26 @@ class Evaluation:
 
     def _load_dataset(self) -> Dataset:
         file = self.paths.dataset_file(self.plan.dataset_file)
-        missing = missing_bundled(file, self.paths.bundled_datasets)
-        if missing is not None:
-            raise missing
-        copy = self.paths.work / "rows" / file.name
-        dataset = load_dataset(file, self.plan.dataset_label, limit=self.plan.limit, copy=copy)
-        self.warnings += dataset.warnings
-        return dataset
+        label = self.plan.dataset_label
+        unusable = missing_bundled(file, self.paths.bundled_datasets) or unusable_mounted(
+            file, self.paths.dataset, label
+        )
+        if unusable is not None:
+            raise unusable
+        subset = Subset(self.plan.limit, self.plan.task_ids)
+        if self.plan.taskset:
+            return load_taskset(file, label, subset)
+        return load_dataset(file, label, subset, copy=self.paths.work / "rows" / file.name)
+
+    def _check_rollouts(self, tasks: int) -> None:
+        bound, repeats = self.plan.max_rollouts, self.plan.target.num_repeats
+        if bound is not None and tasks * repeats > bound.value:
+            raise JobFailed(
+                RunReason.ROLLOUT_LIMIT_EXCEEDED,
+                f"{tasks} tasks x numRepeats {repeats} are {tasks * repeats} rollouts, and {bound.setting} allows "
+                f"{bound.value}; lower spec.tasks.limit or spec.target.gym.numRepeats",
+                FailureClass.BUDGET,
+            )
 
     def _checked_keys(self) -> ModelKeys:
         keys = ModelKeys(self.paths.model_keys)
@@ -155,11 +178,11 @@ class Evaluation:
             return await self._collect(collector, rollouts, journal, runner)
 
         runner = JournaledGymRunner(self.plan, journal, work_dir / "gym_run", collect)
-        result = await evaluate(self.plan, dataset.tasks, runner, work_dir)
+        summary = await evaluate(self.plan, dataset.tasks, runner, work_dir)
         self.progress.stage = Stage.DONE
         failures = list(journal.failures.values())
         failures += [runner.unrecorded] * (self.progress.total - len(journal.results) - len(failures))
-        return self._ended(result, len(journal.results), failures)
+        return self._ended(summary, len(journal.results), failures)
 
     def _collector(self, work_dir: Path, local: aiohttp.ClientSession, port: int) -> Collector:
         """The one decision between the two ways to collect."""
@@ -199,9 +222,9 @@ class Evaluation:
         """What is to be collected; counts what needs not be."""
         missing = []
         for rollout in rollouts:
-            result, failure = journal.results.get(rollout.key), journal.failures.get(rollout.key)
-            if result is not None:
-                self.progress.recorded(float(result[self.plan.target.reward_key]))
+            reward, failure = journal.results.reward(rollout.key), journal.failures.get(rollout.key)
+            if reward is not None:
+                self.progress.recorded(reward)
             elif failure is not None and failure.failure_class not in SENT_AGAIN:
                 self.progress.failed_one()
             else:
@@ -222,7 +245,7 @@ class Evaluation:
             except RecursionError:
                 await record_failure(rollout, Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply"))
                 return
-            if await journal.add_result(rollout.key, rollout.task_id, result):
+            if await journal.add_result(rollout.key, rollout.task_id, result, judged):
                 self.progress.recorded(judged)
 
         async def record_failure(rollout: Rollout, failure: Failure) -> None:
@@ -234,12 +257,18 @@ class Evaluation:
         started = time.monotonic()
         try:
             async with asyncio.timeout(limit) as timer:
-                await collector.collect(missing, record)
+                await collector.collect(missing, record, lambda: self._spent() is not None)
         except TimeoutError:
             if not timer.expired():
                 raise
             message = f"collection did not end within {limit:g} s (spec.target.gym.collectionTimeoutSeconds)"
             self._stopped = JobFailed(RunReason.COLLECTION_TIMEOUT, message, FailureClass.TIMEOUT)
+        finally:
+            await journal.settle()
+        spent = self._spent()
+        if spent and self._stopped is None and any(_cut_off(rollout, journal) for rollout in missing):
+            words = f"{spent}; calls that were under way then are counted too"
+            self._stopped = JobFailed(RunReason.TOKEN_LIMIT_REACHED, words, FailureClass.BUDGET)
         seconds = time.monotonic() - started
         log.info("%d rollouts in %.1f s, %.1f a second", len(missing), seconds, len(missing) / seconds)
 
@@ -250,7 +279,7 @@ class Evaluation:
         if not recorded:
             return None
         try:
-            return await collector.aggregate(recorded, [journal.results[rollout.key] for rollout in recorded])
+            return await collector.aggregate(recorded, (journal.results[rollout.key] for rollout in recorded))
         except AggregatesMissing as error:
             self.degraded.append(well_formed(f"runner.gym.* is missing: {error}"))
             return None
@@ -276,9 +305,12 @@ class Evaluation:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def _ended(self, result: AgentEvalResult, done: int, failures: list[Failure]) -> Outcome:
+    def _spent(self) -> str | None:
+        return self._gateway.spent() if self._gateway else None
+
+    def _ended(self, summary: AgentEvalSummary, done: int, failures: list[Failure]) -> Outcome:
         judged = verdict(self.plan, done=done, total=self.progress.total, failures=failures)
-        aggregates, dropped = aggregates_of(result)
+        aggregates, dropped = aggregates_of(summary)
         outcome = self._outcome(judged.state, judged.reason, judged.message)
         outcome.failure_class = judged.failure_class
         outcome.coverage = judged.coverage
@@ -312,7 +344,7 @@ class Evaluation:
         versions = (self._registry.versions if self._registry else {}) | own_versions()
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
         outcome.state, outcome.reason, outcome.message = state, reason, well_formed(message[:MAX_MESSAGE])
-        outcome.warnings = [*self.warnings, *self._context_length_warnings()]
+        outcome.warnings = [*self.warnings, *self._context_length_warnings(), *self._unmetered_warnings()]
         outcome.host_kernel = self._registry.kernel if self._registry else ""
         outcome.environment_digest = self.environment.digest if self.environment else None
         return outcome
@@ -325,8 +357,22 @@ class Evaluation:
             for name, count in refused.items()
         ]
 
+    def _unmetered_warnings(self) -> list[str]:
+        bound, calls = self.plan.max_tokens, self._gateway.unmetered_calls() if self._gateway else 0
+        if bound is None or not calls:
+            return []
+        return [f"{calls} model calls stated no tokens, so {bound.setting} ({bound.value}) does not count them"]
+
     def _write(self, outcome: Outcome) -> None:
         write_outcome(outcome, self.paths)
+
+
+def _cut_off(rollout: Rollout, journal: Journal) -> bool:
+    """Whether a rollout was not run, or not to its end, for want of tokens."""
+    failure = journal.failures.get(rollout.key)
+    if failure is None:
+        return rollout.key not in journal.results
+    return failure.failure_class is FailureClass.BUDGET
 
 
 def _client(*, trust_env: bool = True) -> aiohttp.ClientSession:

@@ -6,15 +6,14 @@ import asyncio
 import json
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from nhx_evals_sdk.agent_eval.evaluator import AgentEvaluator
-from nhx_evals_sdk.agent_eval.results import AgentEvalResult
+from nhx_evals_sdk.agent_eval.results import AgentEvalResult, AgentEvalSummary
 from nhx_evals_sdk.agent_eval.runtimes.gym.config import model_call_capture_dir
-from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import materialize_dataset
-from nhx_evals_sdk.agent_eval.runtimes.gym.records import read_jsonl
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import (
     aggregate_scores_from_gym,
     capture_filename,
@@ -22,6 +21,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.results import (
     trials_from_rollouts,
 )
 from nhx_evals_sdk.agent_eval.runtimes.provenance import redact_credentials
+from nhx_evals_sdk.agent_eval.scores import AgentEvalTaskScore
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalRunConfig, AgentEvalTask
 from nhx_evals_sdk.agent_eval.trials import AgentEvalTrial, RunnerInfo, TrialError
 from nhx_evals_sdk.values.results import AggregateScore
@@ -29,9 +29,14 @@ from nhx_evals_sdk.values.results import AggregateScore
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
 
 from .journal import Journal
-from .rollouts import AGENT_REF, MODEL_CALLS, Failure, Rollout, rollouts_of, strict_json
+from .rollouts import AGENT_REF, MODEL_CALLS, Failure, Rollout, rollouts_of, strict_json, task_row
 
 NOT_COLLECTED = Failure(FailureClass.KILLED, "not collected before the job ended")
+ROLLOUTS_AT_ONCE = 500
+"""Of each, the SDK needs some 35 KiB while it scores them and writes them down."""
+BUNDLE_LISTS = ("tasks.jsonl", "trials.jsonl", "scores.jsonl")
+ROLLOUTS = "rollouts.jsonl"
+FAILURES = "rollouts_failures.jsonl"
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +47,9 @@ Collect = Callable[[list[Rollout]], Awaitable[list[dict[str, Any]] | None]]
 class JournaledGymRunner:
     """An `AgentTaskRunner` of the SDK whose trials come from the journal, however they got there.
 
-    A rollout without a reward becomes a failed trial with an error whose type is its `FailureClass`.
-    `unrecorded` is the failure of rollouts that the journal says nothing about; `collect` may set it.
+    `collect` comes first, over all tasks; `run_tasks` then makes trials of some of them at a time. A rollout without a
+    reward becomes a failed trial with an error whose type is its `FailureClass`. `unrecorded` is the failure of
+    rollouts that the journal says nothing about; whoever collects may set it.
     """
 
     def __init__(self, plan: EvaluatorPlan, journal: Journal, directory: Path, collect: Collect) -> None:
@@ -52,36 +58,41 @@ class JournaledGymRunner:
         self._journal = journal
         self._directory = directory
         self._collect = collect
+        self._rollouts: dict[str, list[Rollout]] = {}
+        """By task id."""
         self._aggregations: dict[str, Any] | None = None
 
-    async def run_tasks(
-        self, tasks: Sequence[AgentEvalTask], config: AgentEvalRunConfig | None = None
-    ) -> list[AgentEvalTrial]:
-        """Collect what is missing, write Gym's files, and read them back as trials."""
-        target = self._plan.target
+    async def collect(self, tasks: Sequence[AgentEvalTask]) -> None:
+        """Collect what the journal lacks, and write what Gym is given and what it computes over all."""
         # A directory that an interrupted try of the same attempt left behind holds nothing that the
         # journal lacks, and Gym appends to its files.
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        rows_file = self._directory / "gym_input.jsonl"
-        task_ids = materialize_dataset(tasks, rows_file)
-        agent = agent_name(self._plan)
-        rollouts = rollouts_of(read_jsonl(rows_file), task_ids, num_repeats=target.num_repeats, agent=agent)
-        aggregates = await self._collect(rollouts)
-        # In a thread, since large files would keep the API from answering.
-        return await asyncio.to_thread(self._trials, tasks, task_ids, rollouts, aggregates)
+        rows = (task_row(task, index) for index, task in enumerate(tasks))
+        await asyncio.to_thread(_write_rows, self._directory / "gym_input.jsonl", rows)
+        rollouts = rollouts_of(tasks, num_repeats=self._plan.target.num_repeats, agent=agent_name(self._plan))
+        for rollout in rollouts:
+            self._rollouts.setdefault(rollout.task_id, []).append(rollout)
+        self._write_aggregates(await self._collect(rollouts))
+        self._aggregations = read_run_aggregations(self._output)
 
-    def _trials(
-        self,
-        tasks: Sequence[AgentEvalTask],
-        task_ids: Mapping[int, str],
-        rollouts: Sequence[Rollout],
-        aggregates: list[dict[str, Any]] | None,
+    async def run_tasks(
+        self, tasks: Sequence[AgentEvalTask], config: AgentEvalRunConfig | None = None
     ) -> list[AgentEvalTrial]:
-        output = self._write(rollouts, aggregates)
-        self._aggregations = read_run_aggregations(output)
-        reward_key = self._plan.target.reward_key
-        trials = trials_from_rollouts(output, tasks, task_ids, reward_key=reward_key, capture_dir=self._captures())
+        """Write Gym's files for these tasks alone, and read them back as trials."""
+        # In a thread, since the API has to answer meanwhile.
+        return await asyncio.to_thread(self._trials, tasks)
+
+    def _trials(self, tasks: Sequence[AgentEvalTask]) -> list[AgentEvalTrial]:
+        rollouts = [rollout for task in tasks for rollout in self._rollouts[task.id]]
+        self._write(rollouts)
+        trials = trials_from_rollouts(
+            self._output,
+            tasks,
+            {rollout.key.task: rollout.task_id for rollout in rollouts},
+            reward_key=self._plan.target.reward_key,
+            capture_dir=self._captures(),
+        )
         return [_with_error(trial) for trial in trials]
 
     def run_aggregate_scores(self) -> Sequence[AggregateScore]:
@@ -100,23 +111,25 @@ class JournaledGymRunner:
         }
         return RunnerInfo(name="gym", kind="runner", config=config)
 
-    def _write(self, rollouts: Sequence[Rollout], aggregates: list[dict[str, Any]] | None) -> Path:
-        output = self._directory / "rollouts.jsonl"
+    @property
+    def _output(self) -> Path:
+        return self._directory / ROLLOUTS
+
+    def _write(self, rollouts: Sequence[Rollout]) -> None:
         results, failures = [], []
         for rollout in rollouts:
-            result = self._journal.results.get(rollout.key)
-            if result is None:
-                failures.append(_failure_row(rollout, self._journal.failures.get(rollout.key, self.unrecorded)))
+            if rollout.key in self._journal.results:
+                results.append(self._without_calls(self._journal.results[rollout.key]))
             else:
-                results.append(self._without_calls(result))
-        _write_rows(output, results)
-        _write_rows(output.with_name("rollouts_failures.jsonl"), failures)
-        aggregates_file = output.with_name("rollouts_aggregate_metrics.json")
-        aggregates_file.unlink(missing_ok=True)
+                failures.append(_failure_row(rollout, self._journal.failures.get(rollout.key, self.unrecorded)))
+        _write_rows(self._output, results)
+        _write_rows(self._output.with_name(FAILURES), failures)
+
+    def _write_aggregates(self, aggregates: list[dict[str, Any]] | None) -> None:
+        file = self._output.with_name("rollouts_aggregate_metrics.json")
+        file.unlink(missing_ok=True)
         if aggregates is not None:
-            text = json.dumps(strict_json(aggregates), indent=2, allow_nan=False)
-            aggregates_file.write_text(text, encoding="utf-8")
-        return output
+            file.write_text(json.dumps(strict_json(aggregates), indent=2, allow_nan=False), encoding="utf-8")
 
     def _captures(self) -> Path | None:
         directory = model_call_capture_dir(self._directory)
@@ -135,18 +148,79 @@ class JournaledGymRunner:
 
 async def evaluate(
     plan: EvaluatorPlan, tasks: Sequence[AgentEvalTask], runner: JournaledGymRunner, work_dir: Path
-) -> AgentEvalResult:
-    """Run the SDK's evaluator and write its bundle to `work_dir`."""
+) -> AgentEvalSummary:
+    """Collect, run the SDK's evaluator, and write its bundle to `work_dir`.
+
+    The SDK holds each trial three times, with its trace. So it is given a part of the tasks at a time; what it writes
+    of each part is put together, and the summary is its own over all of them.
+    """
+    started = datetime.now(UTC)
+    await runner.collect(tasks)
     config = AgentEvalRunConfig(
         work_dir=work_dir,
         run_id=f"{plan.job}-{plan.uid[:8]}-{plan.attempt}",
         parallelism=plan.parallelism,
-        fail_fast=plan.fail_fast,
         labels=plan.labels,
+        fail_fast=plan.fail_fast,
     )
-    result = await AgentEvaluator().run(tasks=tasks, target=runner, config=config)
-    await asyncio.to_thread(result.persist)
-    return result
+    scores: list[AgentEvalTaskScore] = []
+    trials: list[AgentEvalTrial] = []
+    gym_run = work_dir / "gym_run"
+    files = _Parts([work_dir / name for name in BUNDLE_LISTS] + [gym_run / name for name in (ROLLOUTS, FAILURES)])
+    size = max(1, ROLLOUTS_AT_ONCE // plan.target.num_repeats)
+    for first, part in ((first, tasks[first : first + size]) for first in range(0, len(tasks), size)):
+        result = await AgentEvaluator().run(tasks=part, target=runner, config=config)
+        for score in result.scores:
+            score.metadata["row_index"] += first
+        await asyncio.to_thread(result.persist, write_dashboard=False)
+        files.take()
+        (work_dir / "run.json").unlink()  # until the bundle is whole
+        for score in result.scores:
+            score.metadata.clear()
+        scores += result.scores
+        trials += [trial.model_copy(update={"output": None, "evidence": None}) for trial in result.trials]
+    summary = AgentEvalSummary.from_scores(
+        scores, tasks=tasks, trials=trials, extra_scores=runner.run_aggregate_scores()
+    )
+    finished = datetime.now(UTC)
+    whole = AgentEvalResult.model_construct(
+        run_id=result.run_id,
+        tasks=[],
+        trials=[],
+        scores=scores,
+        summary=summary,
+        metadata=result.metadata.model_copy(
+            update={
+                "started_at": started,
+                "finished_at": finished,
+                "duration_sec": (finished - started).total_seconds(),
+            }
+        ),
+        work_dir=work_dir,
+    )
+    await asyncio.to_thread(whole.persist)
+    files.finish()
+    return summary
+
+
+class _Parts:
+    """Files that are written anew for each part of a run, put together."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = {file: file.with_name(f"{file.name}.whole") for file in files}
+        for whole in self._files.values():
+            whole.unlink(missing_ok=True)
+
+    def take(self) -> None:
+        """Add what the files hold now."""
+        for file, whole in self._files.items():
+            with file.open("rb") as part, whole.open("ab") as out:
+                shutil.copyfileobj(part, out)
+
+    def finish(self) -> None:
+        """Put the whole in the place of the last part."""
+        for file, whole in self._files.items():
+            whole.replace(file)
 
 
 def agent_name(plan: EvaluatorPlan) -> str:
@@ -169,12 +243,12 @@ def _failure_row(rollout: Rollout, failure: Failure) -> dict[str, Any]:
         "_ng_task_index": rollout.key.task,
         "_ng_rollout_index": rollout.key.rollout,
         "_ng_failure_class": failure.failure_class.value,
-        AGENT_REF: rollout.row[AGENT_REF],
+        AGENT_REF: rollout.agent_ref,
         "error": f"{failure.failure_class.value}: {failure.message}",
     }
 
 
-def _write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with file.open("w", encoding="utf-8") as out:
         for row in rows:
             out.write(json.dumps(row, allow_nan=False) + "\n")

@@ -60,6 +60,13 @@ class PodSelector(Options):
     labels: dict[str, str]
 
 
+class Limits(Options):
+    """The most that any one job may use. A job's `spec.limits` may be lower. None: no bound."""
+
+    max_rollouts: int | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, gt=0)
+
+
 class WorkloadOptions(Options):
     """Everything the builders take from the operator's settings."""
 
@@ -67,6 +74,7 @@ class WorkloadOptions(Options):
     image_pull_policy: str = "IfNotPresent"
     pods: PodOptions = Field(default_factory=PodOptions)
     resources: RoleResources = Field(default_factory=RoleResources)
+    limits: Limits = Field(default_factory=Limits)
     evaluator_egress: list[dict[str, Any]] = Field(default_factory=list)
     """NetworkPolicyEgressRules of the evaluator, which must reach the job's models. Empty: all."""
     operator_pod_selector: PodSelector | None = None

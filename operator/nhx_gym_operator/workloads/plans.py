@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ..api.constants import CLAIM_LOCATION
 from ..api.models import ModelSpec
+from ..api.tasks import Dataset
 from ..api.wire import (
     BUNDLED_DATASETS_DIR,
     CANARY_PORT,
+    DATASET_DIR,
     DATASET_FILE,
+    Bound,
     EvaluatorPlan,
     GateTarget,
     GymTarget,
@@ -28,7 +33,11 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         placement=workload.placement,
         dataset_file=dataset_file(workload),
         dataset_label=dataset_label(workload),
+        taskset=spec.tasks.taskset is not None,
         limit=spec.tasks.limit,
+        task_ids=list(spec.tasks.task_ids),
+        max_rollouts=_bound("rollouts", workload),
+        max_tokens=_bound("tokens", workload),
         target=gym_target(workload),
         models=[_route(model) for model in spec.models],
         hosts=workload.hosts,
@@ -93,20 +102,35 @@ def gym_target(workload: Workload) -> GymTarget:
 
 
 def dataset_file(workload: Workload) -> str:
-    bundled = workload.spec.tasks.dataset.bundled
-    return f"{BUNDLED_DATASETS_DIR}/{bundled}" if bundled else DATASET_FILE
+    source = workload.spec.tasks.source
+    if isinstance(source, Dataset) and source.bundled:
+        return f"{BUNDLED_DATASETS_DIR}/{source.bundled}"
+    claim = source.persistent_volume_claim
+    return f"{DATASET_DIR}/{claim.path}" if claim else DATASET_FILE
 
 
 def dataset_label(workload: Workload) -> str:
     """The dataset in a user's words, for messages about its rows."""
-    dataset = workload.spec.tasks.dataset
-    if dataset.bundled:
-        return f"bundled {dataset.bundled}"
-    if dataset.config_map:
-        return f"ConfigMap {dataset.config_map.name} key {dataset.config_map.key}"
-    if dataset.file_set is None:
-        raise ValueError("a dataset is one of bundled, configMap and fileSet")
-    return f"FileSet {dataset.file_set.name} file {dataset.file_set.path}"
+    source = workload.spec.tasks.source
+    if isinstance(source, Dataset) and source.bundled:
+        return f"bundled {source.bundled}"
+    if source.config_map:
+        return f"ConfigMap {source.config_map.name} key {source.config_map.key}"
+    if source.persistent_volume_claim:
+        claim = source.persistent_volume_claim
+        return f"persistentVolumeClaim {claim.claim_name} file {claim.path}"
+    if source.file_set is None:
+        raise ValueError("a dataset or taskset has one source")
+    return f"FileSet {source.file_set.name} file {source.file_set.path}"
+
+
+def _bound(what: Literal["rollouts", "tokens"], workload: Workload) -> Bound | None:
+    """The job's own bound, which is never above the operator's, or else that one."""
+    own = getattr(workload.spec.limits, what)
+    if own is not None:
+        return Bound(value=own, setting=f"spec.limits.{what}")
+    most = getattr(workload.options.limits, f"max_{what}")
+    return Bound(value=most, setting=f"the operator's setting limits.max{what.title()}") if most else None
 
 
 def results_location(workload: Workload) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
 from ..api.wire import (
-    DATASET_FILE,
+    DATASET_DIR,
     ENVIRONMENT_DIR,
     ENVIRONMENT_SOURCE_DIR,
     EVALUATOR_PLAN_ENV,
@@ -30,7 +30,6 @@ HOST_MODULE = "nhx_gym_operator.gym_host"
 TOKENS_VOLUME = "tokens"
 """The one volume of a host pod that is not scratch space."""
 
-_DATASET_DIR, _, _DATASET_NAME = DATASET_FILE.rpartition("/")
 _SECRET_MODE = 0o440
 """Readable for the pod's fsGroup, whatever user id the image runs as."""
 # A sandbox is given addresses. A resolver that refuses at once is better than one that the policy
@@ -121,9 +120,10 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
     for volume, key_mount in _model_keys(workload):
         volumes.append(volume)
         mounts.append(key_mount)
-    if workload.dataset:
-        volumes.append({"name": "dataset", "configMap": workload.dataset.volume()})
-        mounts.append(mount("dataset", _DATASET_DIR, read_only=True))
+    dataset = _dataset_volume(workload)
+    if dataset:
+        volumes += [dataset] if dataset not in volumes else []
+        mounts.append(mount(dataset["name"], DATASET_DIR, read_only=True))
     stage = []
     if workload.environment:
         volumes.append({"name": "source", "configMap": workload.environment.volume()})
@@ -184,6 +184,19 @@ def _results_volume(workload: Workload) -> Manifest:
     if claim is None:
         return scratch("results")
     return {"name": "results", "persistentVolumeClaim": {"claimName": claim}}
+
+
+def _dataset_volume(workload: Workload) -> Manifest | None:
+    """What holds the dataset; None for one that is in the image. A claim that takes the results too is one volume:
+    a driver need not mount it twice, once for reading and once for writing."""
+    if workload.dataset:
+        return {"name": "dataset", "configMap": workload.dataset.volume()}
+    claim = workload.spec.tasks.source.persistent_volume_claim
+    if claim is None:
+        return None
+    if claim.claim_name == plans.results_claim(workload):
+        return _results_volume(workload)
+    return {"name": "dataset", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}}
 
 
 def _model_keys(workload: Workload) -> list[tuple[Manifest, Manifest]]:

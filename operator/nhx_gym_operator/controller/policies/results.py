@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from ...api.conditions import ConditionType, RunReason
+from ...api.conditions import NOTICES, ConditionType, RunReason
 from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE
 from ...api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
 from ...api.wire import Aggregate, Outcome, Progress
@@ -41,6 +41,9 @@ def show_progress(draft: StatusDraft, progress: Progress) -> None:
         draft.data["progress"] = shown
     if progress.hosts:
         show_hosts(draft, progress.hosts_ready, progress.hosts)
+    for notice in progress.notices:
+        if notice.type in NOTICES:
+            draft.set(ConditionType(notice.type), True, notice.reason or notice.type, notice.message)
 
 
 def show_hosts(draft: StatusDraft, ready: int, desired: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...api import bundled, gym_models
 from ...api.conditions import AcceptedReason
 from ...api.job import JobSpec
-from ...workloads.options import Images
+from ...workloads.options import Images, Limits
 from ..observation import Refused
 
 MAX_HYDRA_BYTES = 64 * 1024
@@ -19,9 +19,15 @@ MAX_HYDRA_DEPTH = 64
 """Serialisers stop at some hundred levels."""
 
 
-def refuse(spec: JobSpec, images: Images) -> Refused | None:
+def refuse(spec: JobSpec, images: Images, limits: Limits) -> Refused | None:
     """Why this job can never run, if so."""
-    return _refuse_hydra_params(spec) or _refuse_size(spec) or _refuse_server(spec, images)
+    return (
+        _refuse_hydra_params(spec)
+        or _refuse_size(spec)
+        or _refuse_limit("rollouts", spec.limits.rollouts, limits.max_rollouts)
+        or _refuse_limit("tokens", spec.limits.tokens, limits.max_tokens)
+        or _refuse_server(spec, images)
+    )
 
 
 def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
@@ -57,7 +63,19 @@ def _refuse_size(spec: JobSpec) -> Refused | None:
         return None
     return Refused(
         AcceptedReason.INVALID_SPEC,
-        f"the spec is {size} bytes as JSON, at most {MAX_SPEC_BYTES} are taken; shorten labels, envVars or hydraParams",
+        f"the spec is {size} bytes as JSON, at most {MAX_SPEC_BYTES} are taken; shorten taskIds, labels, envVars or "
+        f"hydraParams",
+    )
+
+
+def _refuse_limit(what: str, asked: int | None, most: int | None) -> Refused | None:
+    """Refuses a bound of the job's own that is above the operator's."""
+    if asked is None or most is None or asked <= most:
+        return None
+    return Refused(
+        AcceptedReason.LIMIT_TOO_HIGH,
+        f"spec.limits.{what} is {asked}, and the operator's setting limits.max{what.title()} allows {most}; "
+        f"lower it or leave it out",
     )
 
 

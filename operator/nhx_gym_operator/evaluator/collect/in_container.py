@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -87,13 +87,15 @@ class InContainer:
         if self._servers is not None:
             await self._servers.stop()
 
-    async def collect(self, rollouts: Sequence[Rollout], record: Record) -> None:
+    async def collect(self, rollouts: Sequence[Rollout], record: Record, is_spent: Callable[[], bool]) -> None:
         missing = {rollout.key: rollout for rollout in rollouts}
         idle_runs = 0
-        while missing:
-            ended, complete = await self._run_missing(missing, record)
+        while missing and not is_spent():
+            ended, complete = await self._run_missing(missing, record, is_spent)
             for key in ended:
                 missing.pop(key)
+            if is_spent():
+                return
             idle_runs = 0 if ended else idle_runs + 1
             if idle_runs >= RUNS_WITHOUT_A_ROW or (complete and not ended):
                 break
@@ -102,7 +104,7 @@ class InContainer:
             await record(rollout, Failure(FailureClass.ENVIRONMENT, words[:MAX_MESSAGE]))
 
     async def aggregate(
-        self, rollouts: Sequence[Rollout], results: Sequence[Mapping[str, Any]]
+        self, rollouts: Sequence[Rollout], results: Iterable[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         file = self._directory / "rollouts_aggregate_metrics.json"
         if self._aggregated != {rollout.key for rollout in rollouts} or not file.exists():
@@ -164,8 +166,11 @@ class InContainer:
             )
             raise JobFailed(SandboxReason.STARTUP_TIMEOUT, message) from error
 
-    async def _run_missing(self, missing: Mapping[RolloutKey, Rollout], record: Record) -> tuple[set[RolloutKey], bool]:
-        """One `gym eval run` over what is missing. Returns what it recorded, and whether it ended well."""
+    async def _run_missing(
+        self, missing: Mapping[RolloutKey, Rollout], record: Record, is_spent: Callable[[], bool]
+    ) -> tuple[set[RolloutKey], bool]:
+        """One `gym eval run` over what is missing. Returns what it recorded, and whether it ended well. It cannot be
+        told to begin no other rollout, so once `is_spent` it is ended, with those that it is at."""
         self._write_inputs(list(missing.values()))
         self._output.write_bytes(b"")
         # Gym appends to captures, and a rollout in flight when a run ended has begun one.
@@ -178,6 +183,8 @@ class InContainer:
         ended: set[RolloutKey] = set()
         try:
             while True:
+                if is_spent():
+                    await run.stop()
                 over = run.returncode is not None
                 rows = {_key(row): row for file in results for row in file.rows()}
                 new = rows.keys() & missing.keys() - ended

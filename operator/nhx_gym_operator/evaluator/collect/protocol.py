@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
@@ -21,13 +21,13 @@ class Collector(AbstractAsyncContextManager["Collector"], Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def collect(self, rollouts: Sequence[Rollout], record: Record) -> None:
-        """Run the rollouts. A failed one costs only itself. A rollout that is not recorded when this
-        returns or is cancelled was not collected. Raises `JobFailed` when Gym is beyond use."""
+    async def collect(self, rollouts: Sequence[Rollout], record: Record, is_spent: Callable[[], bool]) -> None:
+        """Run the rollouts, and begin no other once `is_spent`. A failed one costs only itself. A rollout that is
+        not recorded when this returns or is cancelled was not collected. Raises `JobFailed` when Gym is beyond use."""
         ...
 
     async def aggregate(
-        self, rollouts: Sequence[Rollout], results: Sequence[Mapping[str, Any]]
+        self, rollouts: Sequence[Rollout], results: Iterable[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         """Gym's aggregates over exactly these results, in the shape of its
         `rollouts_aggregate_metrics.json`: one entry per agent. `rollouts` are those of the results, in

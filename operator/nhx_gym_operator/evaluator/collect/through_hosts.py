@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import aiohttp
@@ -76,17 +76,19 @@ class ThroughHosts:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(self._shut_down(host) for host in self._registry.ready()))
 
-    async def collect(self, rollouts: Sequence[Rollout], record: Record) -> None:
+    async def collect(self, rollouts: Sequence[Rollout], record: Record, is_spent: Callable[[], bool]) -> None:
         waiting = iter(rollouts)
 
         async def work() -> None:
             for rollout in waiting:
+                if is_spent():
+                    return
                 await record(rollout, await self._run(rollout))
 
         await self._bounded(_all_of([work() for _ in range(min(self._concurrency, len(rollouts)))]))
 
     async def aggregate(
-        self, rollouts: Sequence[Rollout], results: Sequence[Mapping[str, Any]]
+        self, rollouts: Sequence[Rollout], results: Iterable[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         by_agent: dict[str, list[dict[str, Any]]] = {}
         for rollout, result in zip(rollouts, results, strict=True):
