@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import importlib
 import inspect
 import json
 import re
@@ -23,6 +25,7 @@ from nhx_evals_sdk.values import SecretRef
 from pydantic import ValidationError
 
 from contract import runs
+from contract.pages import code, table
 from contract.runs import BROKEN, REPEATS, ROWS, Finished
 from nhx_gym_operator.api.job import JobSpec
 from nhx_gym_operator.api.target import GymSpec
@@ -136,6 +139,27 @@ def test_required_are_agent_and_resources_server_and_the_agents_config_unless_an
     assert required == {"agent", "agent_config", "resources_server"}
     rules = GymSpec.model_json_schema()["x-kubernetes-validations"]
     assert "has(self.agentConfig) || has(self.environment)" in [rule["rule"] for rule in rules]
+
+
+def test_every_option_of_the_pages_table_is_a_field() -> None:
+    options = {option.strip("`"): required for option, required, _ in table("gym-runner", "Field")}
+    assert len(options) > 10
+    ours = {re.sub("_seconds$", "_s", name): field for name, field in GymSpec.model_fields.items()}
+    assert options.keys() <= ours.keys()
+    assert {name for name, required in options.items() if required == "yes"} == {
+        *(name for name, field in ours.items() if field.is_required()),
+        "agent_config",
+    }
+
+
+def test_what_the_pages_import_from_the_sdk_is_there() -> None:
+    blocks = [block for name in ("gym-runner", "gym-custom-environment") for block in code(name, "python")]
+    imports = [node for block in blocks for node in ast.walk(ast.parse(block)) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if node.module and node.module.startswith("nhx_evals_sdk")]
+    assert len(ours) > 5
+    for node in ours:
+        module = importlib.import_module(str(node.module))
+        assert not [name.name for name in node.names if not hasattr(module, name.name)], node.module
 
 
 def test_defaults_are_one_attempt_four_at_once_and_240_seconds_no_limit_and_30() -> None:

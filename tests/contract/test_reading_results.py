@@ -17,12 +17,13 @@ from nhx_evals_sdk.agent_eval.scores import AgentEvalTaskScore
 from nhx_evals_sdk.agent_eval.trials import AgentEvalTrial
 from nhx_evals_sdk.values.results import AggregateRangeScore, AggregateScalarScore
 
+from contract.pages import table
 from contract.runs import BROKEN, METRICS, REPEATS, ROWS, WRONG, Finished
 from nhx_gym_operator.api.status import JobStatus
 from unit.evaluator_fakes import write_rows
 
 REWARD = "gym_reward.reward"
-FILES = ("run.json", "summary.json", "scores.jsonl", "trials.jsonl", "tasks.jsonl", "metadata.json", "report.html")
+FILES = [file.strip("`") for file, _ in table("reading-results", "File")]
 
 
 def summary(run: Finished) -> AgentEvalSummary:
@@ -42,7 +43,7 @@ def moved(run: Finished, folder: Path) -> Path:
 @pytest.mark.parametrize("placement", ["whole", "beside"])
 def test_the_bundle_has_the_documented_files(placement: str, request: pytest.FixtureRequest) -> None:
     run: Finished = request.getfixturevalue(placement)
-    assert not [name for name in FILES if not (run.bundle / name).is_file()]
+    assert len(FILES) == 7 and not [name for name in FILES if not (run.bundle / name).is_file()]
 
 
 def test_the_manifest_names_the_run_and_maps_its_files(whole: Finished) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from contract import runs
+from contract.pages import lines_of, numbers, table
 from contract.runs import Finished
 from nhx_gym_operator.api import sources
 from nhx_gym_operator.api.job import JobSpec
@@ -41,3 +42,13 @@ def test_the_collection_timeout_counts_over_all_requests_names_its_field_and_end
 
 def test_a_completed_and_a_degraded_run_end_their_hosts(whole: Finished, partly: Finished) -> None:
     assert whole.shut_down and partly.shut_down
+
+
+def test_every_setting_of_the_pages_table_has_a_row() -> None:
+    settings = [setting.strip("`") for setting, _, _ in table("gym-sandbox-configuration", "Setting")]
+    page = lines_of("gym-sandbox-configuration")
+    text = (Path(__file__).resolve().parents[2] / "docs/compatibility.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| sandbox-")]
+    for setting in settings:
+        (number,) = [n for n, line in enumerate(page, 1) if line.startswith(f"| `{setting}` |")]
+        assert [row for row in rows if number in numbers(row[1])], setting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from contract.pages import lines_of, numbers, pages, prose
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "compatibility.md"
@@ -22,6 +23,8 @@ TEST = re.compile(r"(unit|cluster|e2e|contract)/test_\w+\.py::test_\w+")
 @dataclass(frozen=True)
 class Row:
     number: str
+    where: str
+    """Lines of the page, as `12–14, 20`; in the sections that are of no page, what they are from."""
     said: str
     here: str
     shown_by: str
@@ -34,7 +37,7 @@ class Row:
 def rows() -> list[Row]:
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    assert {len(each) for each in cells} == {4}, [each for each in cells if len(each) != 4]
+    assert {len(each) for each in cells} == {5}, [each for each in cells if len(each) != 5]
     return [Row(*each) for each in cells if each[0] != "#"]
 
 
@@ -52,7 +55,7 @@ def exists(test: str) -> bool:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.number)
 def test_a_row_says_what_is_said_how_it_is_here_and_what_shows_it(row: Row) -> None:
-    assert row.said and row.here.startswith(VERDICTS), row
+    assert row.where and row.said and row.here.startswith(VERDICTS), row
     assert row.tests or row.here.startswith("**Not yet**"), "only what is not done yet may lack a test"
     for test in row.tests:
         assert TEST.fullmatch(test) and exists(test), f"{row.number} names {test}, which does not exist"
@@ -76,9 +79,27 @@ def test_a_row_that_refers_to_another_refers_to_one_that_is_there() -> None:
 
 
 def test_every_page_of_the_section_has_rows_or_a_reason_to_have_none() -> None:
-    package = importlib.util.find_spec("nemo_helix_ext.cli")
-    assert package and package.submodule_search_locations
-    pages = list((Path(next(iter(package.submodule_search_locations))) / "docs/evals/agent-eval").glob("*.mdx"))
-    assert len(pages) > 10
+    found = list(pages().glob("*.mdx"))
     text = TABLE.read_text(encoding="utf-8")
-    assert [page.name for page in pages if page.name not in text] == []
+    assert len(found) > 10 and [page.name for page in found if page.name not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name"),
+    [
+        ("runner", "gym-runner"),
+        ("environment", "gym-custom-environment"),
+        ("sandbox", "gym-sandbox-configuration"),
+        ("results", "reading-results"),
+        ("targets", "targets-and-runners"),
+    ],
+)
+def test_no_line_of_a_page_about_gym_is_without_a_row(prefix: str, name: str) -> None:
+    section = TABLE.read_text(encoding="utf-8").partition(f"## {name}.mdx")[2].partition("\n## ")[0]
+    without = re.search(r"^Lines without a row.*?: (.*?)\(", section, flags=re.MULTILINE)
+    assert without
+    named = [numbers(row.where) for row in rows() if row.number.startswith(f"{prefix}-")]
+    said = prose(name)
+    missing = said.keys() - set().union(*named) - numbers(without[1])
+    assert {line: said[line] for line in sorted(missing)} == {}
+    assert all(lines and max(lines) <= len(lines_of(name)) for lines in named)
