@@ -118,6 +118,12 @@ def strict_json(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+def tree_of(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its path there."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
 def rows_of(file: Path) -> list[Any]:
     return [strict_json(line) for line in file.read_text().splitlines()]
 

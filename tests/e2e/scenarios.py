@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from devcluster.images.building import reference
-from e2e import bundled, manifests, runs, sdk_alone
+from devcluster.settings import NODE_IP
+from e2e import manifests, runs, sdk_alone
 from e2e.inspection import look_into
 from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
-from e2e.manifests import JUDGE_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
-from e2e.runs import Run
+from e2e.manifests import REPEATS, SLOW_PORT, WATCHED_PORT
+from e2e.runs import Run, tree_of
+from e2e.sdk_alone import SdkRun
 from e2e.stage import idle_scenario, scenario
 from e2e.world import World
 from support import cluster
 from support.cluster import CommandError, Object
 from support.job_watch import condition, is_true, phase
 from support.report import pods_of
+from support.s3_server import s3_server
 
 STATUS_SECONDS = 60
 """How soon a status must say what is the matter."""
@@ -93,9 +95,9 @@ def mcqa_colocated(world: World) -> Run:
 
 
 @scenario
-def sdk_summary(world: World) -> dict[str, Any]:
-    """The SDK's own summary of the same rows, by its own runner."""
-    return sdk_alone.run("sdk-reference", REPEATS, seconds=runs.RUN_SECONDS).summary
+def sdk_run(world: World) -> SdkRun:
+    """The same rows by the SDK's own runner."""
+    return sdk_alone.run("sdk-reference", REPEATS, seconds=runs.RUN_SECONDS)
 
 
 @scenario
@@ -130,104 +132,9 @@ def inference_provider(world: World) -> Run:
 
 @scenario
 def openai_model(world: World) -> Run:
-    job = manifests.mcqa_job(COLOCATED.jobs, "openai-model", modelType="openai_model", **manifests.BOUND_BY_HAND)
+    job = manifests.mcqa_job(COLOCATED.jobs, "openai-model", modelType="openai_model")
     cluster.apply(job)
     return runs.succeeded(world, job)
-
-
-@scenario
-def judged_runc(world: World) -> Run:
-    return _judged(world, RUNC.jobs)
-
-
-@scenario
-def judged_colocated(world: World) -> Run:
-    return _judged(world, COLOCATED.jobs)
-
-
-def _judged(world: World, namespace: str) -> Run:
-    """A job with a judge beside its policy, and what of its settings came to the judge's server."""
-    job = manifests.judged_job(namespace, "judged")
-    cluster.apply(job)
-    run = runs.succeeded(world, job)
-    extras = json.loads(_from_model_server(JUDGE_PORT, "stats"))["extras"]
-    return replace(run, facts=run.facts | {"marks": extras.get(manifests.marks_of(namespace))})
-
-
-@scenario
-def tool_call(world: World) -> Run:
-    job = bundled.BY_NAME["example_single_tool_call"].job(COLOCATED.jobs)
-    cluster.apply(job)
-    return runs.succeeded(world, job)
-
-
-@scenario
-def blackjack(world: World) -> Run:
-    """Five identical rows."""
-    job = bundled.BY_NAME["blackjack"].job(RUNC.jobs, numRepeats=REPEATS)
-    cluster.apply(job)
-    return runs.succeeded(world, job)
-
-
-@scenario
-def failed_start(world: World) -> Run:
-    """The resources server refuses its configuration: it ends while Gym starts."""
-    return _failed_start(world, RUNC.jobs)
-
-
-@scenario
-def failed_start_colocated(world: World) -> Run:
-    return _failed_start(world, COLOCATED.jobs)
-
-
-def _failed_start(world: World, namespace: str) -> Run:
-    wrong = {"mcqa.resources_servers.mcqa.grading_mode": ["no mode"]}
-    job = manifests.mcqa_job(namespace, "no-start", hydraParams=wrong)
-    cluster.apply(job)
-    run = runs.failed(world, job)
-    return replace(run, facts={"log": _read_claim(namespace, "no-start-results", "cat attempt-1/gym_run/gym_env.log")})
-
-
-@scenario
-def stubborn_child(world: World) -> Run:
-    """A server of Gym leaves a process that ignores every signal but one."""
-    example = manifests.stubborn(RUNC.jobs)
-    cluster.apply(*example.inputs())
-    job = example.job("stubborn", manifests.scripted_model(), repeats=1)
-    job["spec"]["target"]["gym"] |= {"shutdownGraceSeconds": 12}
-    cluster.apply(job)
-    return runs.succeeded(world, job)
-
-
-@scenario
-def another_reward(world: World) -> Run:
-    job = bundled.MULTI_REWARD.job(RUNC.jobs, "another-reward", rewardKey="schema_valid")
-    cluster.apply(job)
-    return runs.succeeded(world, job)
-
-
-@scenario
-def slow_start_colocated(world: World) -> Run:
-    job = manifests.mcqa_job(COLOCATED.jobs, "impatient", startupTimeoutSeconds=3)
-    cluster.apply(job)
-    return runs.failed(world, job)
-
-
-@scenario
-def slow_collection(world: World) -> Run:
-    return _slow_collection(world, RUNC.jobs)
-
-
-@scenario
-def slow_collection_colocated(world: World) -> Run:
-    return _slow_collection(world, COLOCATED.jobs)
-
-
-def _slow_collection(world: World, namespace: str) -> Run:
-    seconds = SLOW_SECONDS * 4
-    job = manifests.mcqa_job(namespace, "slow", port=SLOW_PORT, concurrency=1, collectionTimeoutSeconds=seconds)
-    cluster.apply(job)
-    return runs.failed(world, job)
 
 
 @scenario
@@ -237,6 +144,27 @@ def startup_timeout(world: World) -> Run:
     cluster.apply(job)
     run = runs.failed(world, job)
     return Run(run.job, run.states, run.pods, run.logs, facts={"nhx logs": _nhx_logs(world, job)})
+
+
+@scenario
+def object_store(world: World) -> Run:
+    """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted."""
+    namespace, name = COLOCATED.jobs, "uploaded"
+    with s3_server(world.directory / "s3", host=NODE_IP) as server:
+        bucket = server.bucket("results")
+        job = manifests.mcqa_job(namespace, name)
+        claim = {"size": "64Mi", "retention": "Retain"}
+        store = manifests.bucket(server, "results", "evals")
+        job["spec"]["results"] = {"persistentVolumeClaim": claim, "objectStore": store}
+        cluster.apply(manifests.bucket_secret(namespace, server), job)
+        run = runs.succeeded(world, job)
+        uid = run.job["metadata"]["uid"]
+        found = tree_of(bucket / "evals" / run.status["results"]["path"])
+        cluster.delete("aej", name, namespace)
+        stays = f"PersistentVolumeClaim/{name}-results-{uid[:8]}"
+        left = _left(namespace, uid, {stays})
+    facts = {"bucket": found, "left": left, "stays": stays, "secret": server.secret_access_key}
+    return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts)
 
 
 @idle_scenario
@@ -275,19 +203,6 @@ def refused_server(world: World) -> Run:
     job = manifests.mcqa_job(COLOCATED.jobs, "lacking", resourcesServer="instruction_following")
     cluster.apply(job)
     return _refused(world, job)
-
-
-@idle_scenario
-def deep_nesting(world: World) -> Run:
-    """As text: Python's own writer stops long before the API server does."""
-    job = manifests.mcqa_job(OPEN_NETWORK, "deep", hydraParams={"a": "in its place"})
-    text = json.dumps(job).replace('"in its place"', '{"a":' * 4000 + "1" + "}" * 4000)
-    cluster.kubectl("create", "--filename=-", stdin=text)
-    run = _refused(world, job)
-    cluster.delete("aej", "deep", OPEN_NETWORK)
-    operators = cluster.listed("pods", GVISOR.namespace, {"app.kubernetes.io/name": "nhx-gym-operator"})
-    restarts = [status["restartCount"] for pod in operators for status in pod["status"].get("containerStatuses", [])]
-    return replace(run, facts=run.facts | {"operator restarts": restarts})
 
 
 def _refused(world: World, job: Object) -> Run:
@@ -364,14 +279,15 @@ def _pod(uid: str, role: str) -> str:
     return max(alive, key=lambda pod: int(pod["metadata"]["labels"]["evals.nhx.io/attempt"]))["metadata"]["name"]
 
 
-def _left(namespace: str, uid: str) -> list[str]:
-    """What bears the job's label. A deleted pod may take its grace period; everything else goes at once."""
+def _left(namespace: str, uid: str, stays: Collection[str] = ()) -> list[str]:
+    """What bears the job's label, once nothing else than `stays` does. A deleted pod may take its grace period;
+    everything else goes at once."""
     deadline = time.monotonic() + 2 * STATUS_SECONDS
     while True:
         left = cluster.listed(PIECES, namespace, {"evals.nhx.io/job-uid": uid})
         names = sorted(f"{entry['kind']}/{entry['metadata']['name']}" for entry in left)
         exists = any(job["metadata"]["uid"] == uid for job in cluster.listed("aej", namespace))
-        if exists or not names or time.monotonic() > deadline:
+        if exists or set(names) <= set(stays) or time.monotonic() > deadline:
             return names
         time.sleep(1)
 

@@ -19,6 +19,8 @@ SCRIPT = Path(__file__).parent / "sdk_reference.py"
 class SdkRun:
     summary: dict[str, Any]
     """The SDK's RunSummary as JSON."""
+    files: dict[str, list[str]]
+    """What it left in `gym_run`, by name with the keys of each file's first row."""
     seconds: float
     """What `gym eval run` took, its own start included."""
 
@@ -38,7 +40,8 @@ def run(name: str, repeats: int, *, seconds: float) -> SdkRun:
         manifests.restricted_pod(namespace, name, [container], [volume]),
     )
     log = cluster.log_when_done(name, namespace, seconds=seconds)
-    return SdkRun(json.loads(_behind("SUMMARY ", log)), float(_behind("SECONDS ", log)))
+    summary, files = (json.loads(_behind(word, log)) for word in ("SUMMARY ", "FILES "))
+    return SdkRun(summary, files, float(_behind("SECONDS ", log)))
 
 
 def _behind(word: str, log: str) -> str:

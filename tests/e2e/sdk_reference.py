@@ -1,13 +1,14 @@
 """The same evaluation by NVIDIA's SDK alone: no operator, no gateway, no journal. Runs inside the nhx-gym-tasks image.
 
-Prints the run's summary as one line of JSON behind SUMMARY, and behind SECONDS how long `gym eval run` took, its own
-start included.
+Prints the run's summary as one line of JSON behind SUMMARY, behind FILES what it left in gym_run, by name with the keys
+of each file's first row, and behind SECONDS how long `gym eval run` took, its own start included.
 """
 
 import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from nhx_evals_sdk.agent_eval.evaluator import AgentEvalRunConfig, AgentEvaluator
 from nhx_evals_sdk.agent_eval.runtimes.gym import GymAgentTaskRunner, GymRuntimeConfig, discover_gym_tasks
@@ -18,6 +19,13 @@ class TimedRunner(GymAgentTaskRunner):
         started = time.monotonic()
         await super()._collect_rollouts(*arguments, **named)
         print("SECONDS", time.monotonic() - started, flush=True)
+
+
+def keys_of(file):
+    if file.suffix != ".jsonl":
+        return []
+    with file.open() as lines:
+        return sorted(json.loads(next(lines, "{}")))
 
 
 rows, base_url, repeats = sys.argv[1:]
@@ -41,4 +49,7 @@ config = GymRuntimeConfig(
 result = AgentEvaluator().run_sync(
     tasks=tasks, target=TimedRunner(config=config), config=AgentEvalRunConfig(work_dir="/tmp/run")
 )
+folder = Path("/tmp/run/gym_run")
+files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+print("FILES", json.dumps({file.relative_to(folder).as_posix(): keys_of(file) for file in files}), flush=True)
 print("SUMMARY", json.dumps(result.summary.model_dump(mode="json")), flush=True)

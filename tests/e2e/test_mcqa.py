@@ -10,6 +10,7 @@ import pytest
 from e2e.installations import COLOCATED, GVISOR, RUNC, SESSION_ANNOTATION
 from e2e.manifests import MCQA_TASKS, REPEATS
 from e2e.runs import Run, rows_of, strict_json
+from e2e.sdk_alone import SdkRun
 from support import cluster
 
 ROLLOUTS = MCQA_TASKS * REPEATS
@@ -61,10 +62,10 @@ def test_the_bundle_holds_the_model_calls_of_every_rollout(run: Run) -> None:
 
 
 @EVERYWHERE
-def test_every_aggregate_equals_what_the_sdk_alone_computes(run: Run, sdk_summary: dict[str, Any]) -> None:
+def test_every_aggregate_equals_what_the_sdk_alone_computes(run: Run, sdk_run: SdkRun) -> None:
     assert run.bundle
     ours = _by_name(strict_json((run.bundle / "summary.json").read_text()))
-    theirs = _by_name(sdk_summary)
+    theirs = _by_name(sdk_run.summary)
     assert ours.keys() == theirs.keys()
     for name in ours.keys() - {name for name in ours if TIMED.search(name)}:
         assert ours[name] == pytest.approx(theirs[name], nan_ok=True), name

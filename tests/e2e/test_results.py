@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.runs import Run, rows_of, strict_json
+from e2e.runs import Run, rows_of, strict_json, tree_of
+from e2e.sdk_alone import SdkRun
 
 BUNDLE = ("run.json", "metadata.json", "summary.json", "tasks.jsonl", "trials.jsonl", "scores.jsonl", "report.html")
 
@@ -14,6 +15,24 @@ def test_a_downloaded_bundle_is_the_sdks_with_gyms_own_files(run: Run) -> None:
     assert run.bundle
     assert not [name for name in BUNDLE if not (run.bundle / name).is_file()]
     assert (run.bundle / "gym_run/rollouts.jsonl").is_file()
+
+
+OF_THE_COMMAND_LINE = {"gym_validate.log", "gym_eval.stdout.log", "gym_eval.stderr.log"}
+"""What only a `gym` command prints. In a sandbox Gym is started without one."""
+
+
+@pytest.mark.parametrize("run", ["mcqa_gvisor", "mcqa_runc", "mcqa_colocated"], indirect=True)
+def test_gym_run_holds_what_a_local_run_leaves_by_the_same_names_and_keys(run: Run, sdk_run: SdkRun) -> None:
+    assert run.bundle
+    folder = run.bundle / "gym_run"
+    theirs = {name: keys for name, keys in sdk_run.files.items() if not name.startswith("gym_hydra/")}
+    if run.status["placement"] == "Sandboxed":
+        theirs = {name: keys for name, keys in theirs.items() if name not in OF_THE_COMMAND_LINE}
+    ours = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert theirs.keys() - ours == set()
+    for name, keys in theirs.items():
+        if keys:
+            assert sorted(rows_of(folder / name)[0]) == keys, name
 
 
 @pytest.mark.parametrize("run", ["mcqa_gvisor", "mcqa_colocated", "real_model"], indirect=True)
@@ -52,3 +71,33 @@ def test_logs_of_a_stopped_gate_name_what_it_reached(open_network: Run) -> None:
     logs = open_network.facts["nhx logs"]
     assert "open-host-0-1/sandbox-gate" in logs
     assert "evaluator-canary" in logs
+
+
+def test_a_bundle_in_a_bucket_is_downloaded_as_it_lies_there(object_store: Run) -> None:
+    results = object_store.status["results"]
+    assert results["location"] == "s3://results/evals"
+    assert results["path"].startswith(f"{object_store.job['metadata']['namespace']}/uploaded-")
+    assert object_store.bundle
+    assert tree_of(object_store.bundle) == object_store.facts["bucket"]
+    assert {*BUNDLE, "provenance.json", "gym_run/rollouts.jsonl"} <= object_store.facts["bucket"].keys()
+
+
+def test_the_buckets_key_is_in_no_file_no_log_and_no_status(object_store: Run) -> None:
+    secret = object_store.facts["secret"]
+    assert not [name for name, content in object_store.facts["bucket"].items() if secret.encode() in content]
+    assert secret not in str(object_store.states) and secret not in str(object_store.logs)
+
+
+def test_a_retained_claim_is_all_that_a_deleted_job_leaves(object_store: Run) -> None:
+    assert object_store.facts["left"] == [object_store.facts["stays"]]
+
+
+@pytest.mark.parametrize("run", ["mcqa_gvisor", "mcqa_colocated"], indirect=True)
+def test_the_bundle_names_the_images_by_digest_and_the_model_that_answered(run: Run) -> None:
+    assert run.bundle
+    document = strict_json((run.bundle / "provenance.json").read_text())
+    assert {role: image["digest"] for role, image in document["images"].items()} == {
+        role: digest for role, digest in run.status["ran"]["images"].items() if role in document["images"]
+    }
+    assert document["models"]["policy"]["answeredAs"] == {"scripted": run.status["usage"]["policy"]["calls"]}
+    assert document["packages"]["gym"]["nemo-gym"] == "0.5.0"

@@ -1,8 +1,9 @@
 """A kubectl for tests: answers from a folder, runs `exec` on this machine, and writes down how it was called.
 
 The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json` and `pods.json` (lists of objects), `logs/POD/CONTAINER`, `results/`
-(stands for the results volume) and `calls.jsonl`. `script.json` may set `reader_state` (the container state of a
-created pod), `fail` (verb to stderr), `hang` (verbs that never end), `cut_stream_after` (bytes of a tar that arrive).
+(stands for the results volume) and `calls.jsonl`. `script.json` may set `reader_state` and `fetch_state` (the states of
+a created pod's container and of its init container), `fail` (verb to stderr), `hang` (verbs that never end),
+`cut_stream_after` (bytes of a tar that arrive).
 """
 
 import json
@@ -105,6 +106,9 @@ def _create(folder: Path, rest: list[str]) -> None:
     pod = json.load(sys.stdin)
     state = _load(folder, "script", {}).get("reader_state", {"running": {}})
     pod["status"] = {"containerStatuses": [{"name": pod["spec"]["containers"][0]["name"], "state": state}]}
+    fetching = _load(folder, "script", {}).get("fetch_state")
+    if fetching:
+        pod["status"]["initContainerStatuses"] = [{"name": pod["spec"]["initContainers"][0]["name"], "state": fetching}]
     (folder / "created.json").write_text(json.dumps(pod))
     (folder / "pods.json").write_text(json.dumps([*_load(folder, "pods", []), pod]))
 

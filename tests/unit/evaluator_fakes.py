@@ -13,16 +13,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import (
-    HOST_LOG_PATH,
-    KILLED_HEADER,
-    EvaluatorPlan,
-    GymTarget,
-    HostRegistration,
-    HostState,
-    ModelRoute,
-    Placement,
-)
+from nhx_gym_operator.api.wire import EvaluatorPlan, GymTarget, HostRegistration, HostState, ModelRoute, Placement
 from nhx_gym_operator.evaluator.plan import Paths, Tokens
 from nhx_gym_operator.evaluator.run import Evaluation, Ports
 
@@ -121,10 +112,6 @@ class FakeHost:
     most_in_flight: int = 0
     shut_down: bool = False
     healthy: bool = True
-    log: str = "starting\nUvicorn running\n"
-    """What it hands over at its end."""
-    killed: int = 0
-    says_goodbye: bool = True
     transports: list[asyncio.Transport] = field(default_factory=list)
     """Connections of rollouts that were begun."""
 
@@ -154,14 +141,6 @@ class FakeHost:
         async with (
             aiohttp.ClientSession(headers=headers) as session,
             session.post(f"{self.evaluator}/hosts", json=registration.model_dump(mode="json")) as answer,
-        ):
-            assert answer.status == 200, await answer.text()
-
-    async def send_log(self) -> None:
-        headers = {"Authorization": f"Bearer {self.token}", KILLED_HEADER: str(self.killed)}
-        async with (
-            aiohttp.ClientSession(headers=headers) as session,
-            session.post(f"{self.evaluator}{HOST_LOG_PATH}", data=self.log) as answer,
         ):
             assert answer.status == 200, await answer.text()
 
@@ -234,8 +213,6 @@ class FakeHost:
 
     async def _shutdown(self, _: web.Request) -> web.Response:
         self.shut_down = True
-        if self.evaluator and self.says_goodbye:
-            self._end = asyncio.create_task(self.send_log())
         return web.json_response({})
 
 
@@ -249,6 +226,7 @@ def paths_in(directory: Path) -> Paths:
         bundled_datasets=directory / "bundled",
         model_keys=directory / "keys",
         tokens=directory / "tokens",
+        object_store=directory / "object-store",
         termination_log=directory / "termination-log",
     )
     key = paths.model_keys / "policy" / "api-key"
@@ -256,6 +234,15 @@ def paths_in(directory: Path) -> Paths:
     key.write_text(KEY)
     paths.results.mkdir(exist_ok=True)
     return paths
+
+
+def bucket_keys(directory: Path, key_id: str, secret: str) -> Path:
+    """The directory of a bucket's credentials, as a pod finds it."""
+    keys = directory / "object-store"
+    for name, text in (("access-key-id", key_id), ("secret-access-key", secret)):
+        (keys / name).mkdir(parents=True, exist_ok=True)
+        (keys / name / "value").write_text(text)
+    return keys
 
 
 def route(url: str = "http://127.0.0.1:9/v1", **more: Any) -> ModelRoute:

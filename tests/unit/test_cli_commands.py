@@ -10,7 +10,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from nhx_gym_operator.api import constants
+from nhx_gym_operator.api import constants, wire
 from nhx_gym_operator.cli.main import app
 from nhx_gym_operator.client import jobs, reader
 from support.fake_kubectl import FakeKubectl
@@ -111,14 +111,14 @@ def test_a_reader_mounts_the_claim_read_only_and_ends_by_itself(cluster, tmp_pat
 
 
 def test_the_operator_does_not_take_a_reader_for_one_of_the_jobs_pods(cluster):
-    labels = reader.reader_pod(jobs.Job(job()), "claim", "image", None, 60)["metadata"]["labels"]
+    labels = reader.reader_pod(jobs.Job(job()), reader.of_claim("claim"), "image", None, 60)["metadata"]["labels"]
     assert constants.JOB_UID_LABEL not in labels and labels[constants.MANAGED_BY_LABEL] != constants.MANAGED_BY
 
 
 def test_a_long_job_name_still_gives_a_valid_reader_name():
     body = job()
     body["metadata"]["name"] = "a" * 39 + "-" + "b" * 80
-    name = reader.reader_pod(jobs.Job(body), "claim", "image", None, 60)["metadata"]["name"]
+    name = reader.reader_pod(jobs.Job(body), reader.of_claim("claim"), "image", None, 60)["metadata"]["name"]
     assert len(name) <= 63 and "--" not in name
 
 
@@ -387,5 +387,67 @@ def test_a_missing_kubectl_names_the_variable_to_set(monkeypatch):
 
 
 def test_the_readers_user_may_read_what_the_evaluators_user_wrote():
-    security = reader.reader_pod(jobs.Job(job()), "claim", "image", None, 60)["spec"]["securityContext"]
+    security = reader.reader_pod(jobs.Job(job()), reader.of_claim("claim"), "image", None, 60)["spec"][
+        "securityContext"
+    ]
     assert (security["runAsUser"], security["fsGroup"]) == (1000, 1000)
+
+
+STORE = {
+    "endpoint": "https://minio:9000",
+    "bucket": "results",
+    "prefix": "evals",
+    "credentials": {
+        "accessKeyId": {"secretKeyRef": {"name": "s3", "key": "id"}},
+        "secretAccessKey": {"secretKeyRef": {"name": "s3", "key": "secret"}},
+    },
+}
+IN_BUCKET = {"location": "s3://results/evals", "path": "evals-ns/mcqa-4f2c/attempt-1"}
+
+
+def uploaded():
+    return {**job(results=IN_BUCKET), "spec": {"results": {"objectStore": STORE}}}
+
+
+def test_a_bundle_in_a_bucket_is_fetched_by_a_pod_that_has_the_jobs_keys_and_this_machine_has_none(cluster, tmp_path):
+    cluster.write("jobs", [uploaded()])
+    cluster.write("pods", [evaluator()])
+    cluster.add_result(f"{IN_BUCKET['path']}/summary.json", b"{}")
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out/summary.json").read_bytes() == b"{}"
+    spec = json.loads((cluster.folder / "created.json").read_text())["spec"]
+    (fetch,), (shown,) = spec["initContainers"], spec["containers"]
+    plan = wire.FetchPlan.model_validate_json(fetch["env"][0]["value"].replace("$$", "$"))
+    assert (plan.address.bucket, plan.address.prefix, plan.path) == ("results", "evals", IN_BUCKET["path"])
+    assert plan.target == f"/job/results/{IN_BUCKET['path']}"
+    assert fetch["args"] == ["python", "-m", "nhx_gym_operator.evaluator", "fetch"]
+    keys = {mount["mountPath"] for mount in fetch["volumeMounts"]} - {"/job/results"}
+    assert keys == {f"{wire.OBJECT_STORE_DIR}/access-key-id", f"{wire.OBJECT_STORE_DIR}/secret-access-key"}
+    assert [mount["mountPath"] for mount in shown["volumeMounts"]] == ["/job/results"]
+    assert [item["metadata"]["name"] for item in cluster.read("pods")] == ["mcqa-evaluator-1"]
+
+
+def test_a_bundle_that_cannot_be_fetched_is_answered_in_the_servers_words(cluster, tmp_path):
+    cluster.write("jobs", [uploaded()])
+    cluster.write("pods", [evaluator()])
+    ended = {"terminated": {"exitCode": 1, "message": "bucket 'results': the server refuses these credentials"}}
+    cluster.write("script", {"fetch_state": ended, "reader_state": {"waiting": {"reason": "PodInitializing"}}})
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert result.exit_code == 1 and "the server refuses these credentials" in result.output
+    assert len(cluster.read("pods")) == 1
+
+
+def test_a_fetching_image_that_cannot_be_pulled_is_named(cluster, tmp_path):
+    cluster.write("jobs", [uploaded()])
+    cluster.write("pods", [evaluator()])
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "back-off pulling tasks:1"}}
+    cluster.write("script", {"fetch_state": waiting, "reader_state": {"waiting": {"reason": "PodInitializing"}}})
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert result.exit_code == 1 and "ImagePullBackOff: back-off pulling tasks:1" in result.output

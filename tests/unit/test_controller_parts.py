@@ -10,7 +10,7 @@ from aiohttp import web
 from nhx_gym_operator.api.conditions import AcceptedReason
 from nhx_gym_operator.api.fileset import FileSet, Purpose
 from nhx_gym_operator.api.job import JobSpec
-from nhx_gym_operator.api.wire import Progress, Stage
+from nhx_gym_operator.api.wire import IMAGES_HEADER, Progress, Stage
 from nhx_gym_operator.controller import events, progress
 from nhx_gym_operator.controller.cached_reads import CachedReads
 from nhx_gym_operator.controller.filesets import file_set_status
@@ -74,11 +74,12 @@ async def evaluator():
     """An evaluator's `/progress`: `answers` is what it says, `seen` who asked."""
 
     evaluator = SimpleNamespace(
-        answers=Progress(stage=Stage.COLLECTING, attempt=1, done=1, total=10), status=200, seen=[]
+        answers=Progress(stage=Stage.COLLECTING, attempt=1, done=1, total=10), status=200, seen=[], told=[]
     )
 
     async def answer(request):
         evaluator.seen.append(request.headers.get("Authorization", ""))
+        evaluator.told.append(request.headers.get(IMAGES_HEADER))
         return web.Response(text=evaluator.answers.model_dump_json(), status=evaluator.status)
 
     app = web.Application()
@@ -112,6 +113,12 @@ async def test_a_changed_answer_is_told_and_an_unchanged_one_is_not(poller, eval
     evaluator.answers = Progress(stage=Stage.COLLECTING, attempt=1, done=2, total=10)
     await asyncio.sleep(0.2)
     assert poller.changed == [UID, UID]
+
+
+async def test_the_evaluator_is_told_the_images_that_only_the_kubelet_knows(poller, evaluator):
+    poller.watch(UID, ProgressSource(evaluator.url, "token", {"evaluator": "reg/nhx-tasks@sha256:00"}))
+    await asyncio.sleep(0.2)
+    assert json.loads(evaluator.told[0]) == {"evaluator": "reg/nhx-tasks@sha256:00"}
 
 
 async def test_an_evaluator_that_does_not_answer_is_asked_again(poller, evaluator):

@@ -48,6 +48,30 @@ def test_every_rollout_recorded_is_complete():
     assert decision.status["results"]["path"] == "attempt-1"
 
 
+def test_an_uploaded_bundle_is_where_the_evaluator_says():
+    result = outcome(results_location="s3://results/evals", results_path="team/mcqa-1/attempt-1")
+    decision = decide(finished(result), NOW)
+    assert decision.status["results"] == {"location": "s3://results/evals", "path": "team/mcqa-1/attempt-1"}
+
+
+def test_a_failed_upload_fails_the_job_and_what_was_scored_stays():
+    reward = Aggregate(name="gym_reward.reward", value=0.5, kind="range", unit="reward", count=10)
+    message = "the bundle could not be uploaded: bucket 'results': no answer"
+    result = outcome("Failed", reason="UploadFailed", message=message, upload_failed=True, aggregates=[reward])
+    decision = decide(finished(result, code=1), NOW)
+    assert decision.status["phase"] == "Failed"
+    assert condition_of(decision, "Failed")["reason"] == "UploadFailed"
+    assert condition_of(decision, "Failed")["message"] == message
+    assert decision.status["reward"] == "0.50" and len(decision.status["aggregates"]) == 1
+
+
+def test_a_failed_upload_of_a_bundle_that_a_claim_has_is_degraded():
+    result = outcome(upload_failed=True, degraded=["the bundle could not be uploaded: no answer"])
+    decision = decide(finished(result), NOW)
+    assert decision.status["phase"] == "Succeeded"
+    assert condition_of(decision, "Degraded")["reason"] == "UploadFailed"
+
+
 def test_fewer_but_enough_is_complete_and_degraded():
     result = outcome(
         done=8,

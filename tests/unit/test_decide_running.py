@@ -119,6 +119,7 @@ def test_progress_is_read_from_the_pod_once_it_runs():
     source = decide(working(), NOW).poll
     assert source.url == "http://10.1.0.5:8080/progress"
     assert source.token not in repr(source)
+    assert source.images["gymHost"] == "reg/gym-host@sha256:00000000"
 
 
 def test_images_that_ran_are_named_by_digest():

@@ -9,6 +9,7 @@ from nhx_gym_operator.api.wire import (
     EVALUATOR_PLAN_ENV,
     HOST_PLAN_ENV,
     MODEL_KEYS_DIR,
+    OBJECT_STORE_DIR,
     EvaluatorPlan,
     HostPlan,
     Placement,
@@ -406,6 +407,58 @@ def test_a_job_applied_again_does_not_get_the_claim_that_stayed():
     assert names == ["mcqa-results-11111111", "mcqa-results-22222222"]
     pod = pods.evaluator_pod(sandboxed(uid="11111111-aaaa", spec=retained))
     assert volumes(pod)["results"]["persistentVolumeClaim"] == {"claimName": names[0]}
+
+
+STORE = {
+    "endpoint": "https://minio:9000",
+    "bucket": "results",
+    "prefix": "evals",
+    "credentials": {
+        "accessKeyId": {"secretKeyRef": {"name": "s3", "key": "id"}},
+        "secretAccessKey": {"secretKeyRef": {"name": "other", "key": "secret"}},
+        "sessionToken": {"secretKeyRef": {"name": "s3", "key": "token"}},
+    },
+    "certificates": {"configMapKeyRef": {"name": "authority", "key": "ca.pem"}},
+}
+
+
+@pytest.mark.parametrize("journal", [{}, {"persistentVolumeClaim": {"size": "1Gi"}}])
+def test_a_bundle_for_a_bucket_is_written_where_the_journal_is_and_brought_there_afterwards(journal):
+    built = pods.evaluator_pod(sandboxed(uid="11111111-aaaa", spec={"results": {"objectStore": STORE, **journal}}))
+    plan = plan_of(built, "agent-evaluate", EVALUATOR_PLAN_ENV)
+    assert plan["results_location"] == ("persistentVolumeClaim/mcqa-results" if journal else "emptyDir")
+    assert plan["upload"]["folder"] == "team/mcqa-11111111"
+    assert plan["upload"]["address"] == {
+        "endpoint": "https://minio:9000",
+        "region": "us-east-1",
+        "bucket": "results",
+        "prefix": "evals",
+        "has_session_token": True,
+        "has_certificates": True,
+    }
+
+
+def test_the_buckets_keys_are_files_of_the_evaluator_alone():
+    of = sandboxed(spec={"results": {"objectStore": STORE}})
+    built = pods.evaluator_pod(of)
+    where = {
+        path.removeprefix(f"{OBJECT_STORE_DIR}/"): mount["name"]
+        for path, mount in mounts(main_container(built)).items()
+    }
+    sources = {
+        path: volumes(built)[name].get("secret") or volumes(built)[name]["configMap"]
+        for path, name in where.items()
+        if name.startswith("bucket-")
+    }
+    assert {
+        path: (source.get("secretName") or source["name"], source["items"]) for path, source in sources.items()
+    } == {
+        "access-key-id": ("s3", [{"key": "id", "path": "value"}]),
+        "secret-access-key": ("other", [{"key": "secret", "path": "value"}]),
+        "session-token": ("s3", [{"key": "token", "path": "value"}]),
+        "certificates": ("authority", [{"key": "ca.pem", "path": "value"}]),
+    }
+    assert "bucket" not in str(pods.host_pod(of, 0)) and "s3" not in str(pods.host_pod(of, 0)["spec"]["volumes"])
 
 
 def test_resources_are_set_per_role():

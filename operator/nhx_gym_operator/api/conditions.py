@@ -169,6 +169,11 @@ class RunReason(StrEnum):
     """The evaluator ended with an error of another kind; the message is its own."""
     EVALUATOR_LOST = "EvaluatorLost"
     """The evaluator pod vanished or was killed before it wrote an outcome."""
+    UPLOAD_FAILED = "UploadFailed"
+    """The bundle could not be brought to the object store; what was scored is in the status. `Degraded` where a claim
+    has the bundle, else `Failed`."""
+    RESULTS_NOT_FRESH = "ResultsNotFresh"
+    """The results volume holds rollouts of another evaluation, which are neither reused nor overwritten."""
     RESULTS_LOST = "ResultsLost"
     """The evaluator is gone, and with it the emptyDir that held the results."""
 

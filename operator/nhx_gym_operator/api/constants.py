@@ -39,6 +39,9 @@ CONTAINER_HOST = "gym-host"
 CLAIM_LOCATION = "persistentVolumeClaim/"
 """How `status.results.location` begins where a claim keeps the results; its name follows."""
 
+BUCKET_LOCATION = "s3://"
+"""How it begins once the bundle is in a bucket; bucket and prefix follow."""
+
 POLICY_MODEL = "policy"
 """The entry of `spec.models` that the agent under evaluation speaks to."""
 

@@ -7,8 +7,10 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from .object_store import Bucket
 from .origins import kubernetes, ours
 from .resource import ApiModel, rule, validated
+from .target import WEEK_SECONDS
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$"
 
@@ -78,6 +80,26 @@ class EmptyDirResults(ApiModel):
     """Results live as long as the evaluator pod does."""
 
 
+class ObjectStoreResults(Bucket):
+    """A bucket that the finished bundle is brought to."""
+
+    prefix: Annotated[str, ours("folder in the bucket")] = Field(
+        default="",
+        max_length=512,
+        description="Folder in the bucket; the bundle is at `PREFIX/NAMESPACE/JOB-UID/attempt-N` in it. Empty: the "
+        "bucket's root.",
+        json_schema_extra=validated(
+            rule(
+                "self == '' || (!self.startsWith('/') && !self.split('/').exists(s, s == '' || s == '.' || s == '..'))",
+                "prefix must be a relative path without empty, '.' or '..' parts, and without '/' at its end",
+            )
+        ),
+    )
+    timeout_seconds: Annotated[float, ours("deadline of the upload", default="ours")] = Field(
+        default=1800.0, gt=0, le=WEEK_SECONDS, description="Longest time for the upload, its retries included."
+    )
+
+
 class Results(ApiModel):
     """Where the result bundle goes."""
 
@@ -92,9 +114,15 @@ class Results(ApiModel):
 
     persistent_volume_claim: Annotated[ClaimResults | None, kubernetes("Volume.persistentVolumeClaim")] = Field(
         default=None,
-        description="Keep the bundle on a claim. Unset: in an emptyDir.",
+        description="Keep the bundle, and the record of finished rollouts, on a claim. Unset: in an emptyDir.",
     )
     empty_dir: Annotated[EmptyDirResults | None, kubernetes("Volume.emptyDir")] = Field(
         default=None,
         description="Keep the bundle in the evaluator pod only. The aggregates stay in the status.",
+    )
+    object_store: Annotated[ObjectStoreResults | None, ours("results in an S3 bucket")] = Field(
+        default=None,
+        description="Bring the finished bundle to a bucket as well. The record of finished rollouts stays in the "
+        "emptyDir or on the claim: with an emptyDir, a job whose evaluator is lost fails rather than collect twice. "
+        "Unset: the bundle stays where it was written.",
     )

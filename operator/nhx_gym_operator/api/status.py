@@ -65,8 +65,9 @@ class JobResults(ApiModel):
 
     location: str = Field(
         default="",
-        max_length=320,
-        description="`persistentVolumeClaim/NAME`, or `emptyDir` of the evaluator pod.",
+        max_length=640,
+        description="`persistentVolumeClaim/NAME`, or `emptyDir` of the evaluator pod; `s3://BUCKET/PREFIX` once the "
+        "bundle is there.",
     )
     path: str = Field(default="", max_length=512, description="Directory of the bundle in it, e.g. `attempt-1`.")
 

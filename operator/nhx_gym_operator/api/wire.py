@@ -24,8 +24,6 @@ HOST_PORT = 8000
 HEALTH_PATH = "/healthz"
 ENVIRONMENT_PATH = "/environment"
 HOSTS_PATH = "/hosts"
-HOST_LOG_PATH = "/hosts/log"
-"""`POST`, once per host at its end: all that Gym printed there, as plain text with secrets masked."""
 PROGRESS_PATH = "/progress"
 MODEL_PATH = "/models/{name}/v1"
 """Prefix under which an OpenAI-compatible API of the job's model `name` is served."""
@@ -35,13 +33,14 @@ HOST_ROLLOUTS_PATH = "/rollouts/run"
 HOST_AGGREGATE_PATH = "/aggregate_metrics"
 HOST_SHUTDOWN_PATH = "/shutdown"
 
+IMAGES_HEADER = "X-Nhx-Images"
+"""With the operator's `GET /progress`: image digest by role as a JSON object. Only the kubelet knows them, and it tells
+nobody but the API server."""
 ENVIRONMENT_DIGEST_HEADER = "X-Nhx-Environment-Digest"
-KILLED_HEADER = "X-Nhx-Killed"
-"""With a host's log: how many of Gym's processes did not end within the grace."""
-HOST_LOG_LIMIT_BYTES = 64 << 20
 
 EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"
+FETCH_PLAN_ENV = "NHX_FETCH_PLAN"
 """Environment variables that carry the plans below as JSON."""
 
 RESULTS_DIR = "/job/results"
@@ -55,6 +54,8 @@ ENVIRONMENT_DIR = "/job/environment"
 BUNDLED_DATASETS_DIR = "/opt/nhx/datasets"
 MODEL_KEYS_DIR = "/var/run/secrets/nhx/models"
 """`<dir>/<model name>/api-key`: mounted into the evaluator and nowhere else."""
+OBJECT_STORE_DIR = "/var/run/secrets/nhx/object-store"
+"""`<dir>/<name>/value`: what the evaluator needs to write to the job's bucket."""
 TOKENS_DIR = "/var/run/secrets/nhx/tokens"
 """Evaluator: files `progress` and `host-<ordinal>`. Gym host: the one file `host`."""
 TERMINATION_LOG = "/dev/termination-log"
@@ -124,6 +125,43 @@ class Bound(Message):
     setting: str
 
 
+class BucketAddress(Message):
+    """A bucket of an S3 server. Its credentials are files; see `api.object_store`."""
+
+    endpoint: str | None = None
+    """None: Amazon's own of the region."""
+    region: str
+    bucket: str
+    prefix: str = ""
+    """Everything is below it. Without `/` at its ends."""
+    has_session_token: bool = False
+    has_certificates: bool = False
+
+    @property
+    def location(self) -> str:
+        """In a user's words: `s3://bucket/prefix`."""
+        return "/".join(filter(None, (f"s3://{self.bucket}", self.prefix)))
+
+
+class UploadPlan(Message):
+    """Where the evaluator brings the bundle when the run is over."""
+
+    address: BucketAddress
+    folder: str
+    """Below the address: the job's own, by namespace, name and UID, so that no two jobs share one."""
+    timeout_s: float
+
+
+class FetchPlan(Message):
+    """What a reader pod is to fetch from a bucket."""
+
+    address: BucketAddress
+    path: str
+    """Folder of the bundle below the address."""
+    target: str
+    """Directory that it is copied into."""
+
+
 class EvaluatorPlan(Message):
     """Everything the evaluator is told. Set by the operator as JSON in `EVALUATOR_PLAN_ENV`."""
 
@@ -152,7 +190,11 @@ class EvaluatorPlan(Message):
     fail_fast: bool = False
     labels: dict[str, str] = Field(default_factory=dict)
     results_location: str
-    """Where the bundle will be, in a user's words: `persistentVolumeClaim/NAME` or `emptyDir`."""
+    """Where the bundle is written, in a user's words: `persistentVolumeClaim/NAME` or `emptyDir`."""
+    images: dict[str, str] = Field(default_factory=dict)
+    """References of the job's images by role: `evaluator`, `gymHost`."""
+    upload: UploadPlan | None = None
+    """Where it is brought to afterwards."""
 
 
 class GateTarget(Message):
@@ -301,5 +343,9 @@ class Outcome(Message):
     host_kernel: str = ""
     """What the first host's sandbox says it runs on; empty when colocated."""
     results_path: str = ""
-    """The bundle's directory below `RESULTS_DIR`, e.g. `attempt-1`."""
+    """The bundle's directory below `RESULTS_DIR`, e.g. `attempt-1`; below `results_location` once that is set."""
+    results_location: str = ""
+    """`s3://bucket/prefix` of a bundle that was uploaded."""
+    upload_failed: bool = False
+    """The bundle is not where the job wants it; `message` or `degraded` says why."""
     environment_digest: str | None = None

@@ -17,9 +17,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ..api import wire
 from ..api.constants import CONTAINER_EVALUATE
+from ..api.results import ObjectStoreResults
 from .jobs import Body, Job, container_state, evaluator_of, pods_of
 from .kubectl import Kubectl, KubectlError, UserError
-from .reader import CONTAINER, choose_image, reader_pod, running_reader
+from .reader import CONTAINER, Contents, choose_image, of_bucket, of_claim, reader_pod, running_reader
 
 _SUMMARY = "summary.json"
 _JOURNAL = PurePosixPath(wire.JOURNAL).name
@@ -72,20 +73,28 @@ def _source(
         _say(console, f"the evaluator still runs: copying the rollouts recorded so far, as {_JOURNAL}")
         yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True)
         return
-    claim = job.claim or _no_claim(job)
-    manifest = reader_pod(job, claim, choose_image(job, evaluator, image), evaluator, lifetime_seconds)
-    _say(console, f"starting the reader pod {manifest['metadata']['name']} on claim {claim}")
+    contents = _contents(job)
+    manifest = reader_pod(job, contents, choose_image(job, evaluator, image), evaluator, lifetime_seconds)
+    _say(console, f"starting the reader pod {manifest['metadata']['name']} on {job.results_location}")
     with running_reader(kubectl, manifest) as pod:
         yield Source(pod, CONTAINER, directory, live=False)
 
 
+def _contents(job: Job) -> Contents:
+    """Where a reader finds the bundle of a job whose evaluator has ended."""
+    if job.is_in_bucket:
+        store = ObjectStoreResults.model_validate(job.body["spec"]["results"]["objectStore"])
+        return of_bucket(store, job.results_path)
+    return of_claim(job.claim or _no_claim(job))
+
+
 def _no_claim(job: Job) -> str:
-    if not (job.status.get("results") or {}).get("location"):
+    if not job.results_location:
         raise UserError(f"job `{job.name}` has no results yet ({job.says}).")
     raise UserError(
         f"the results of job `{job.name}` were in an emptyDir and went with its pod. The aggregates are kept in the "
         f"status: `kubectl nhx results {job.name} --namespace {job.namespace}`. To keep the bundle of the next run, "
-        "set spec.results.persistentVolumeClaim."
+        "set spec.results.persistentVolumeClaim or spec.results.objectStore."
     )
 
 

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api.conditions import FINAL, ConditionType
-from ..api.constants import ATTEMPT_LABEL, CLAIM_LOCATION, GROUP, JOB_PLURAL, JOB_UID_LABEL, ROLE_LABEL, Phase, Role
+from ..api.constants import (
+    ATTEMPT_LABEL,
+    BUCKET_LOCATION,
+    CLAIM_LOCATION,
+    GROUP,
+    JOB_PLURAL,
+    JOB_UID_LABEL,
+    ROLE_LABEL,
+    Phase,
+    Role,
+)
 from .kubectl import Kubectl, KubectlError, UserError
 
 JOB_RESOURCE = f"{JOB_PLURAL}.{GROUP}"
@@ -48,9 +58,19 @@ class Job:
         return (self.status.get("progress") or {}).get("summary") or ""
 
     @property
+    def results_location(self) -> str:
+        """What the status says about where the bundle is; empty before anything says so."""
+        return (self.status.get("results") or {}).get("location") or ""
+
+    @property
+    def is_in_bucket(self) -> bool:
+        """Whether the bundle was brought to the bucket of `spec.results.objectStore`."""
+        return self.results_location.startswith(BUCKET_LOCATION)
+
+    @property
     def claim(self) -> str | None:
         """The claim that holds the results, or None if they lie in an emptyDir or nowhere yet."""
-        location = (self.status.get("results") or {}).get("location") or ""
+        location = self.results_location
         return location.removeprefix(CLAIM_LOCATION) if location.startswith(CLAIM_LOCATION) else None
 
     @property

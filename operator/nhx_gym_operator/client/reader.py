@@ -1,4 +1,8 @@
-"""The reader: a short-lived pod that mounts a job's claim read-only, so that its files can be copied out."""
+"""The reader: a short-lived pod that holds a job's bundle, so that its files can be copied out.
+
+It mounts the job's claim read-only, or fetches the bundle from the job's bucket with the job's own credentials. So the
+user's machine needs no key, and no way to a server that may be reachable from inside the cluster only.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..api import wire
 from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
+from ..api.results import ObjectStoreResults
 from .jobs import Body, Job, container_spec, container_state
 from .kubectl import Kubectl, KubectlError, UserError
 
 CONTAINER = "reader"
+FETCH = "fetch"
 VOLUME = "results"
 START_TIMEOUT_SECONDS = 180.0
 """An image that the node has yet to pull is given this long."""
@@ -43,6 +50,26 @@ _HOPELESS = {
 }
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a reader shows at `RESULTS_DIR`: a volume, and what fills it first, if it is not there yet."""
+
+    volume: Body
+    fetch: wire.FetchPlan | None = None
+    keys: tuple[tuple[Body, Body], ...] = ()
+    """Volumes and mounts of the credentials that fetching takes."""
+
+
+def of_claim(claim: str) -> Contents:
+    return Contents({"persistentVolumeClaim": {"claimName": claim}})
+
+
+def of_bucket(store: ObjectStoreResults, path: str) -> Contents:
+    """`path` is the bundle's folder below the store's prefix."""
+    plan = wire.FetchPlan(address=store.address(store.prefix), path=path, target=f"{wire.RESULTS_DIR}/{path}")
+    return Contents({"emptyDir": {}}, plan, tuple(store.volumes(wire.OBJECT_STORE_DIR)))
+
+
 def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
     """The image that the job's evaluator ran, so that nothing new has to be pulled or allowed."""
     if asked:
@@ -56,7 +83,7 @@ def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
     )
 
 
-def reader_pod(job: Job, claim: str, image: str, evaluator: Body | None, lifetime_seconds: int) -> Body:
+def reader_pod(job: Job, contents: Contents, image: str, evaluator: Body | None, lifetime_seconds: int) -> Body:
     """The manifest. It carries none of the operator's labels: the reader is no part of the job's run."""
     spec = evaluator["spec"] if evaluator else {}
     return {
@@ -78,26 +105,48 @@ def reader_pod(job: Job, claim: str, image: str, evaluator: Body | None, lifetim
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "securityContext": {**_SECURITY, **(spec.get("securityContext") or {})},
-            "containers": [_container(image, evaluator, lifetime_seconds)],
-            "volumes": [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}],
+            **({"initContainers": [_fetch(contents, image, evaluator)]} if contents.fetch else {}),
+            "containers": [_reader(image, evaluator, lifetime_seconds)],
+            "volumes": [{"name": VOLUME, **contents.volume}, *(volume for volume, _ in contents.keys)],
         },
     }
 
 
-def _container(image: str, evaluator: Body | None, lifetime_seconds: int) -> Body:
+def _reader(image: str, evaluator: Body | None, lifetime_seconds: int) -> Body:
+    # Only the mount is read-only: some storage drivers refuse one volume mounted both ways on a node.
+    mount = {"name": VOLUME, "mountPath": wire.RESULTS_DIR, "readOnly": True}
+    return _container(
+        CONTAINER, image, evaluator, args=["sleep", str(lifetime_seconds)], mounts=[mount], memory="256Mi"
+    )
+
+
+def _fetch(contents: Contents, image: str, evaluator: Body | None) -> Body:
+    assert contents.fetch is not None
+    args = ["python", "-m", "nhx_gym_operator.evaluator", "fetch"]
+    mounts = [{"name": VOLUME, "mountPath": wire.RESULTS_DIR}, *(mount for _, mount in contents.keys)]
+    # The kubelet expands `$(NAME)` and halves `$$`.
+    plan = contents.fetch.model_dump_json().replace("$", "$$")
+    return _container(FETCH, image, evaluator, args=args, mounts=mounts, memory="512Mi") | {
+        "env": [{"name": wire.FETCH_PLAN_ENV, "value": plan}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _container(
+    name: str, image: str, evaluator: Body | None, *, args: list[str], mounts: list[Body], memory: str
+) -> Body:
     container = {
-        "name": CONTAINER,
+        "name": name,
         "image": image,
-        "args": ["sleep", str(lifetime_seconds)],
-        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
+        "args": args,
+        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": memory}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "runAsNonRoot": True,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        # Only the mount is read-only: some storage drivers refuse one volume mounted both ways on a node.
-        "volumeMounts": [{"name": VOLUME, "mountPath": wire.RESULTS_DIR, "readOnly": True}],
+        "volumeMounts": mounts,
     }
     original = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
     if original and original["image"] == image:
@@ -133,9 +182,17 @@ def _wait_until_running(kubectl: Kubectl, name: str) -> None:
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while True:
         pod = kubectl.json("get", "pod", name)
-        state = container_state(pod, CONTAINER)
+        state, fetching = container_state(pod, CONTAINER), container_state(pod, FETCH)
         if "running" in state:
             return
+        if "running" in fetching:
+            # It takes as long as it takes; the pod's own lifetime bounds it.
+            deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        ended = fetching.get("terminated") or {}
+        if ended.get("exitCode"):
+            raise UserError(f"the bundle could not be fetched: {ended.get('message') or ended.get('reason')}")
+        if fetching.get("waiting"):
+            state = fetching
         obstacle = _obstacle(pod, state)
         waiting = state.get("waiting") or {}
         if "terminated" in state or waiting.get("reason") in _HOPELESS:

@@ -355,7 +355,8 @@ class _Decider:
         if evaluator and address and podview.is_running(evaluator, CONTAINER_EVALUATE):
             host = f"[{address}]" if ":" in address else address
             token = tokens.progress_token(self.observation.installation.key, self.job.metadata.uid)
-            self.poll = ProgressSource(f"http://{host}:{EVALUATOR_PORT}{PROGRESS_PATH}", token)
+            images = self.draft.data.get("ran", {}).get("images", {})
+            self.poll = ProgressSource(f"http://{host}:{EVALUATOR_PORT}{PROGRESS_PATH}", token, images)
 
     # Ends
 

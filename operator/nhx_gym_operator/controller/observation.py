@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -99,6 +100,8 @@ class ProgressSource:
 
     url: str
     token: str = field(repr=False)
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Image digest by role, for the evaluator to write down: it cannot know them."""
 
 
 @dataclass(frozen=True)

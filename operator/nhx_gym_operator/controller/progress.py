@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 
 import aiohttp
 from pydantic import ValidationError
 
-from ..api.wire import Progress
+from ..api.wire import IMAGES_HEADER, Progress
 from .observation import ProgressSource
 
 INTERVAL_SECONDS = 2.0
@@ -60,7 +61,7 @@ class ProgressPoller:
     ) -> None:
         async with slots:
             try:
-                headers = {"Authorization": f"Bearer {source.token}"}
+                headers = {"Authorization": f"Bearer {source.token}", IMAGES_HEADER: json.dumps(dict(source.images))}
                 async with session.get(source.url, headers=headers, allow_redirects=False) as response:
                     if response.status != 200:
                         logger.debug("%s answered %d", source.url, response.status)

@@ -1,4 +1,4 @@
-"""`python -m nhx_gym_operator.evaluator run|stage`: the two programs of an evaluator pod."""
+"""`python -m nhx_gym_operator.evaluator run|stage|fetch`: the programs of an evaluator pod, and of a reader pod."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from nhx_gym_operator.api.wire import FETCH_PLAN_ENV, FetchPlan
+
+from .bucket import Bucket, BucketError
 from .outcome import unplanned_outcome, write_outcome
 from .plan import Paths, PlanError, load_plan, load_tokens
 from .run import Evaluation
 from .stage import StagingError, manifest_text, stage
+from .upload import FIELD
 
 log = logging.getLogger("nhx_gym_operator.evaluator")
 
@@ -22,9 +26,10 @@ log = logging.getLogger("nhx_gym_operator.evaluator")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit code is 0 if the job is complete (or the environment staged), else 1."""
     parser = argparse.ArgumentParser(prog="python -m nhx_gym_operator.evaluator", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="run|stage")
+    commands = parser.add_subparsers(required=True, metavar="run|stage|fetch")
     commands.add_parser("run", help="collect and score the job's rollouts").set_defaults(command=_run)
     commands.add_parser("stage", help="copy and check the job's environment").set_defaults(command=_stage)
+    commands.add_parser("fetch", help="copy a bundle from its bucket into a directory").set_defaults(command=_fetch)
     command: Callable[[Paths], int] = parser.parse_args(arguments).command
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     return command(Paths())
@@ -36,7 +41,7 @@ def _run(paths: Paths) -> int:
         evaluation = Evaluation(plan, paths, load_tokens(paths.tokens, plan))
     except PlanError as error:
         log.error("%s", error)
-        write_outcome(unplanned_outcome(str(error)), paths)
+        write_outcome(unplanned_outcome(str(error)), paths, in_full=False)
         return 1
     log.info("job %s/%s, attempt %d, %s", plan.namespace, plan.job, plan.attempt, plan.placement)
     return asyncio.run(_until_signal(evaluation))
@@ -68,6 +73,17 @@ def _stage(paths: Paths) -> int:
     except StagingError as error:
         return _refuse(str(error), paths.termination_log)
     _say(manifest_text(staged), paths.termination_log)
+    return 0
+
+
+def _fetch(paths: Paths) -> int:
+    plan = FetchPlan.model_validate_json(os.environ[FETCH_PLAN_ENV])
+    try:
+        bucket = Bucket(plan.address, paths.object_store, FIELD)
+        count = asyncio.run(bucket.get(plan.path, Path(plan.target)))
+    except BucketError as error:
+        return _refuse(str(error), paths.termination_log)
+    log.info("%d files", count)
     return 0
 
 

@@ -32,6 +32,7 @@ from nhx_gym_operator.api.wire import Bound, FailureClass, ModelRoute, ModelUsag
 from .failed_calls import FailedCall, FailedCalls
 from .metering import EventStream, count_answer, usage_of
 from .model_keys import ModelKeyError, ModelKeys
+from .provenance import CallFacts
 from .retries import delay_before_retry, is_retried
 from .rollouts import well_formed
 
@@ -45,9 +46,6 @@ _GYM_REPEATS = frozenset({408, 409, 429})
 _CONTEXT_LENGTH = re.compile(r"context[ _]length|max_tokens must be at least 1", re.IGNORECASE)
 """How OpenAI-compatible servers say that prompt and answer do not fit (`context_length_exceeded`; for
 vLLM the messages that vllm_model's app.py lists)."""
-_MODEL_CHOICE = re.compile(r"models|(.*_)?fallbacks?|route|model_list|user_config|api_base|base_url", re.IGNORECASE)
-"""Fields by which some servers take another model or endpoint than `model` says: OpenRouter's `models` and `route`,
-LiteLLM's `fallbacks`, `context_window_fallbacks`, `model_list`, `user_config`, `api_base`."""
 _MAX_WORDS = 1000
 
 log = logging.getLogger(__name__)
@@ -76,6 +74,7 @@ class _Model:
     route: ModelRoute
     slots: asyncio.Semaphore
     usage: ModelUsage = field(default_factory=ModelUsage)
+    facts: CallFacts = field(default_factory=CallFacts)
     context_length_refusals: int = 0
     last_refusal: str = ""
 
@@ -122,6 +121,10 @@ class ModelGateway:
         """Answered calls that stated no tokens, which a bound on tokens therefore does not see."""
         return sum(model.usage.unmetered_calls for model in self._models.values())
 
+    def facts(self) -> dict[str, CallFacts]:
+        """How each model was asked and as what it answered, by model name."""
+        return {name: model.facts for name, model in self._models.items()}
+
     def context_length_refusals(self) -> dict[str, int]:
         """Calls refused because prompt and answer exceed the model's context, by model name."""
         refused = {name: model.context_length_refusals for name, model in self._models.items()}
@@ -154,6 +157,7 @@ class ModelGateway:
             foreign = _foreign_model(body, model.route)
             if foreign is not None:
                 return _error(422, foreign, "model_not_declared")
+            model.facts.asked(body)
             try:
                 self._check_budget()
                 return await self._call(model, request, body)
@@ -256,10 +260,11 @@ class ModelGateway:
 
     def _pass_answer(self, model: _Model, answer: aiohttp.ClientResponse, body: bytes) -> web.Response:
         try:
-            tokens = usage_of(json.loads(body))
+            parsed = json.loads(body)
         except (ValueError, RecursionError):
-            tokens = None
-        count_answer(model.usage, tokens)
+            parsed = None
+        count_answer(model.usage, usage_of(parsed))
+        model.facts.answer(parsed)
         content_type = answer.headers.get("Content-Type", "application/json")
         return web.Response(status=answer.status, body=body, headers={"Content-Type": content_type})
 
@@ -291,6 +296,7 @@ class ModelGateway:
             broken = broken or "the model server's stream ended without finish reason or [DONE]"
         if not broken:
             count_answer(model.usage, events.tokens)
+            model.facts.answer(events.answer)
             return response
         # Bytes were passed on, so this cannot be repeated; and no clean end may be invented for it.
         self._give_up(model, _Refused(GIVEN_UP, FailureClass.TRANSIENT, broken))
@@ -314,9 +320,6 @@ def _foreign_model(body: bytes, route: ModelRoute) -> str | None:
     if not isinstance(call, _Pairs):
         return "the request's body is not a JSON object"
     # Of two such keys servers read one or the other, and some take a key in any case for it.
-    choices = [key for key, _ in call if _MODEL_CHOICE.fullmatch(key)]
-    if choices:
-        return f"the request's {choices[0][:64]!r} would let the server choose a model; {route.model!r} is declared"
     asked = [value for key, value in call if key.lower() == "model"]
     if asked in ([], [route.model]) and all(key == "model" for key, _ in call if key.lower() == "model"):
         return None

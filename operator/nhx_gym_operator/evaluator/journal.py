@@ -33,6 +33,10 @@ class JournalError(RuntimeError):
     """A journal that cannot be continued: another job's, another dataset's, or damaged."""
 
 
+class ForeignJournal(JournalError):
+    """A journal of another job. Nothing is ever reused between jobs."""
+
+
 @dataclass(frozen=True)
 class JournalHeader:
     """What a journal is about. Two runs may share one only if all of this is equal."""
@@ -234,7 +238,7 @@ class Journal:
             raise JournalError(f"{self.path} was written by another version of this program")
         for name, expected in vars(self.header).items():
             if found.get(name) != expected:
-                raise JournalError(
+                raise (ForeignJournal if name == "uid" else JournalError)(
                     f"{self.path} belongs to another evaluation: its {name} is {found.get(name)!r},"
                     f" this job's is {expected!r}; give the job a results volume of its own"
                 )

@@ -64,6 +64,8 @@ class EventStream:
     def __init__(self) -> None:
         self.tokens: Tokens | None = None
         self.complete = False
+        self.answer: dict[str, Any] = {}
+        """What events say of the answer as a whole: `model` and `system_fingerprint`."""
         self._line = bytearray()
         self._event: list[bytes] = []
         self._event_bytes = 0
@@ -107,6 +109,10 @@ class EventStream:
             return
         nested = event.get("response")
         self.tokens = usage_of(event) or usage_of(nested) or self.tokens
+        for about in (event, nested):
+            if isinstance(about, Mapping):
+                named = {name: about[name] for name in ("model", "system_fingerprint") if about.get(name)}
+                self.answer |= named
         choices = event.get("choices")
         finished = isinstance(choices, list) and any(
             isinstance(choice, Mapping) and choice.get("finish_reason") for choice in choices

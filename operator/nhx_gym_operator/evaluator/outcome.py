@@ -26,8 +26,7 @@ from .rollouts import Failure
 REWARD = "gym_reward."
 GYM = "runner.gym."
 MAX_MESSAGE = 1500
-SDK_PACKAGE = "nemo-helix-plugin"
-PACKAGES = (SDK_PACKAGE, "nemo-sandboxed-gym", "nhx-gym-operator")
+PACKAGES = ("nemo-helix-plugin", "nemo-sandboxed-gym", "nhx-gym-operator")
 GYM_PACKAGES = ("nemo-gym", "ray")
 
 log = logging.getLogger(__name__)
@@ -96,13 +95,15 @@ def _versions(packages: Iterable[str], path: list[str]) -> dict[str, str]:
     return {package: distribution.version for package, distribution in found.items() if distribution}
 
 
-def write_outcome(outcome: Outcome, paths: Paths) -> None:
-    """Write the termination message, and in full beside the results. Trouble is logged, not raised: it
-    must not cost a result that is on disk."""
+def write_outcome(outcome: Outcome, paths: Paths, *, in_full: bool) -> None:
+    """Write the termination message, and `in_full` beside the results, which must be this job's own. Trouble is logged,
+    not raised: it must not cost a result that is on disk."""
     try:
         paths.termination_log.write_bytes(encode_outcome(outcome))
     except OSError as error:
         log.error("cannot write %s: %s", paths.termination_log, error)
+    if not in_full:
+        return
     try:
         scratch = paths.outcome.with_suffix(".tmp")
         scratch.write_text(outcome.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -30,6 +30,7 @@ class Paths:
     model_keys: Path = Path(wire.MODEL_KEYS_DIR)
     tokens: Path = Path(wire.TOKENS_DIR)
     dataset: Path = Path(wire.DATASET_DIR)
+    object_store: Path = Path(wire.OBJECT_STORE_DIR)
     termination_log: Path = Path(wire.TERMINATION_LOG)
 
     @property

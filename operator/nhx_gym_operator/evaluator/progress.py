@@ -20,6 +20,8 @@ class ProgressState:
     hosts_ready: int = 0
     message: str = ""
     notices: list[Notice] = field(default_factory=list)
+    images: dict[str, str] = field(default_factory=dict)
+    """Image digest by role: the operator says so when it asks, since only it can know."""
     _reward_sum: float = 0.0
 
     def recorded(self, reward: float) -> None:

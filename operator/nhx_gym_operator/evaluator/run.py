@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -14,11 +13,14 @@ from typing import Any, Literal
 
 import aiohttp
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
+from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
 from nhx_gym_operator.api import wire
 from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.constants import CLAIM_LOCATION
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Outcome, Placement, Stage
 
+from .bucket import BucketError
 from .collect import AggregatesMissing, Collector
 from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts
@@ -26,25 +28,25 @@ from .dataset import Dataset, DatasetError, Subset, load_dataset, load_taskset, 
 from .errors import JobFailed
 from .failed_calls import FailedCalls
 from .gateway import ModelGateway
-from .gym_logs import GymEnd, explained
-from .gym_process import hidden_values, runtime_config
+from .gym_process import runtime_config
 from .hosts import HostRegistry
-from .journal import Journal, JournalError, JournalHeader
+from .journal import ForeignJournal, Journal, JournalError, JournalHeader
 from .model_keys import ModelKeyError, ModelKeys
 from .outcome import MAX_MESSAGE, Verdict, aggregates_of, base_outcome, own_versions, verdict, write_outcome
 from .plan import Paths, Tokens
 from .progress import ProgressState
+from .provenance import PROVENANCE, Provenance, encoded
+from .report import write_report
 from .rollouts import Failure, Rollout, judge, stamped_result, well_formed
 from .scoring import JournaledGymRunner, evaluate
 from .server import Services, StagedEnvironment, make_app, serving
 from .stage import StagingError, pack
+from .upload import Upload
 
 REPORT_INTERVAL_S = 2.0
 """How stale the termination message of a killed evaluator may be."""
 SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
 """Failures that a later attempt of the job tries once more. The others would end the same way."""
-_BESIDE_A_LOG = 500
-"""Characters of a message that leave room for a log's last lines."""
 
 log = logging.getLogger(__name__)
 JobState = Literal["Running", "Complete", "Failed"]
@@ -69,6 +71,7 @@ class Evaluation:
     tokens: Tokens
     ports: Ports = field(default_factory=Ports)
     progress: ProgressState = field(init=False)
+    provenance: Provenance = field(init=False)
     warnings: list[str] = field(default_factory=list)
     degraded: list[str] = field(default_factory=list)
     environment: StagedEnvironment | None = None
@@ -77,24 +80,24 @@ class Evaluation:
     _gateway: ModelGateway | None = None
     _registry: HostRegistry | None = None
     _failed_calls: FailedCalls = field(default_factory=FailedCalls)
+    _results_are_ours: bool = False
+    _journal: Journal | None = None
+    _rollouts: list[Rollout] = field(default_factory=list)
+    _upload: Upload | None = None
+    """Set once the bucket has shown that it takes files."""
     _stopped: JobFailed | None = None
     """Why collection ended early, if it did: what was collected is still scored."""
-    _end: GymEnd | None = None
 
     def __post_init__(self) -> None:
         self.progress = ProgressState(self.plan.attempt)
+        self.provenance = Provenance(self.plan, self.paths, self.progress.images)
 
     async def run(self) -> Outcome:
         """Do it all. The outcome is written, whatever happens; only cancellation is passed on."""
         outcome = self._outcome("Failed", RunReason.EVALUATION_FAILED, "")
         self._write(self._outcome("Running"))
         try:
-            outcome = await self._run()
-        except JobFailed as failure:
-            outcome = self._failed(failure)
-        except (DatasetError, ModelKeyError, StagingError, JournalError) as error:
-            reason = error.reason if isinstance(error, DatasetError) else RunReason.EVALUATION_FAILED
-            outcome = self._failed(JobFailed(reason, str(error)))
+            outcome = await self._brought(await self._end_of_run())
         except asyncio.CancelledError:
             message = "the evaluator was told to end before the job was done"
             outcome = self._failed(JobFailed(RunReason.EVALUATOR_LOST, message, FailureClass.KILLED))
@@ -107,8 +110,45 @@ class Evaluation:
             self._write(outcome)
         return outcome
 
+    async def _end_of_run(self) -> Outcome:
+        """The outcome, also of a job that failed in a way that has a name."""
+        try:
+            return await self._run()
+        except JobFailed as failure:
+            return self._failed(failure)
+        except (DatasetError, ModelKeyError, StagingError, JournalError, BucketError) as error:
+            return self._failed(JobFailed(_reason_of(error), str(error)))
+
+    async def _brought(self, outcome: Outcome) -> Outcome:
+        """The bundle brought to the job's bucket, that of a failed job too, and what became of that in the outcome."""
+        if not self._results_are_ours:
+            return outcome
+        self._write_provenance()
+        await asyncio.to_thread(self._write_report, outcome)
+        if self._upload is None:
+            return outcome
+        directory = self.paths.attempt(self.plan.attempt)
+        try:
+            await self._upload.send(directory)
+        except BucketError as error:
+            return self._not_brought(outcome, error)
+        return outcome.model_copy(update={"results_location": self._upload.location, "results_path": self._upload.path})
+
+    def _not_brought(self, outcome: Outcome, error: BucketError) -> Outcome:
+        """Complete without the bundle in its place if a claim has it: then nothing is lost."""
+        log.error("the bundle could not be uploaded: %s", error)
+        words = f"the bundle could not be uploaded: {error}"[:MAX_MESSAGE]
+        update: dict[str, Any] = {"upload_failed": True}
+        if outcome.state == "Failed":
+            update["message"] = f"{outcome.message}; {words}"[:MAX_MESSAGE]
+        elif self.plan.results_location.startswith(CLAIM_LOCATION):
+            update["degraded"] = [f"{words}; it is on {self.plan.results_location}", *outcome.degraded]
+        else:
+            update |= {"state": "Failed", "reason": RunReason.UPLOAD_FAILED, "message": words}
+        return outcome.model_copy(update=update)
+
     async def _run(self) -> Outcome:
-        dataset = await asyncio.to_thread(self._load_dataset)
+        dataset = self.provenance.dataset = await asyncio.to_thread(self._load_dataset)
         self.progress.notices = dataset.notices
         self.progress.total = len(dataset.tasks) * self.plan.target.num_repeats
         self._check_rollouts(len(dataset.tasks))
@@ -116,8 +156,15 @@ class Evaluation:
         if self.plan.environment:
             archive = self.paths.work / "environment.tar"
             self.environment = await asyncio.to_thread(pack, self.paths.environment, archive)
+        if self.plan.upload:
+            upload = Upload(self.plan.upload, self.plan.attempt, self.paths.object_store)
+            await upload.check(PROVENANCE, encoded(self._provenance()))
+            self._upload = upload
+        self._require_fresh_results()
         header = JournalHeader(self.plan.uid, dataset.digest, self.plan.target.num_repeats)
         journal = await asyncio.to_thread(Journal.open, self.paths.journal, header)
+        self._results_are_ours = True
+        self._journal = journal
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(journal.close)
             session = await stack.enter_async_context(_client())
@@ -133,11 +180,8 @@ class Evaluation:
             journal.measure = self._gateway.usage
             if self.plan.placement is Placement.SANDBOXED:
                 timeout = self.plan.target.startup_timeout_s
-                logs = self.paths.work / "host-logs"
-                logs.mkdir(parents=True, exist_ok=True)
-                stack.callback(self._keep_host_logs, logs)
                 self._registry = HostRegistry(
-                    dict(self.tokens.hosts), timeout, local, self.progress, logs, port=self.ports.hosts
+                    dict(self.tokens.hosts), timeout, local, self.progress, port=self.ports.hosts
                 )
             services = Services(self.tokens, self._gateway, self.progress, self._registry, self.environment)
             serve = serving(
@@ -170,6 +214,18 @@ class Evaluation:
                 FailureClass.BUDGET,
             )
 
+    def _require_fresh_results(self) -> None:
+        """Refuses a volume that holds somebody else's rollouts, as the SDK's runner refuses such a directory. What our
+        own journal speaks of is this job's, of an earlier try."""
+        if self.paths.journal.exists():
+            return
+        try:
+            ensure_fresh_output(self.paths.attempt(self.plan.attempt) / "gym_run" / "rollouts.jsonl")
+        except FileExistsError as error:
+            raise JobFailed(
+                RunReason.RESULTS_NOT_FRESH, f"{self.plan.results_location} is not this job's alone: {error}"
+            ) from error
+
     def _checked_keys(self) -> ModelKeys:
         keys = ModelKeys(self.paths.model_keys)
         for route in self.plan.models:
@@ -187,39 +243,24 @@ class Evaluation:
 
         runner = JournaledGymRunner(self.plan, journal, work_dir / "gym_run", collect)
         summary = await evaluate(self.plan, dataset.tasks, runner, work_dir)
-        self._note_end(await collector.ended())
         self.progress.stage = Stage.DONE
         failures = list(journal.failures.values())
         failures += [runner.unrecorded] * (self.progress.total - len(journal.results) - len(failures))
         return self._ended(summary, len(journal.results), failures)
 
-    def _note_end(self, end: GymEnd) -> None:
-        self._end = end
-        if end.killed:
-            grace = f"{self.plan.target.shutdown_grace_s:g} s (spec.target.gym.shutdownGraceSeconds)"
-            message = f"{end.killed} processes of Gym did not end within {grace} and were killed"
-            self.warnings.append(well_formed(explained(message, end.file, end.lines)))
-
-    def _keep_host_logs(self, logs: Path) -> None:
-        """What hosts sent of their output, put beside Gym's other files once nothing makes that directory anew."""
-        directory = self.paths.attempt(self.plan.attempt) / "gym_run"
-        for file in logs.iterdir():
-            directory.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, directory / file.name)
-
     def _collector(self, work_dir: Path, local: aiohttp.ClientSession, port: int) -> Collector:
         """The one decision between the two ways to collect."""
         target = self.plan.target
         if self._registry is not None:
-            return ThroughHosts(self._registry, local, self._failed_calls, target)
+            return ThroughHosts(self._registry, local, self._failed_calls, concurrency=target.concurrency)
         config = runtime_config(target, self.plan.models, port)
-        token = self.tokens.local_gym
-        return InContainer(config, work_dir / "gym_run", token, self._failed_calls, hidden_values(target, token))
+        return InContainer(config, work_dir / "gym_run", self.tokens.local_gym, self._failed_calls)
 
     async def _collect(
         self, collector: Collector, rollouts: list[Rollout], journal: Journal, runner: JournaledGymRunner
     ) -> list[dict[str, Any]] | None:
         """Collect what the journal lacks, and aggregate what it has while Gym is still there."""
+        self._rollouts = rollouts
         missing = self._missing(rollouts, journal)
         log.info("%d of %d rollouts are to be collected", len(missing), len(rollouts))
         try:
@@ -321,6 +362,7 @@ class Evaluation:
                     # Not in a thread, which could outlive this task and overwrite the final outcome.
                     self._write(current)
                     written = current
+                    self._write_provenance()
 
         task = asyncio.create_task(report())
         try:
@@ -348,10 +390,7 @@ class Evaluation:
         stopped = self._stopped
         if stopped is not None and (judged.state == "Failed" or stopped.reason == RunReason.COLLECTION_TIMEOUT):
             outcome.state, outcome.reason = "Failed", stopped.reason
-            message = f"{stopped.message}; {judged.message}"[:MAX_MESSAGE]
-            if stopped.reason == RunReason.COLLECTION_TIMEOUT and self._end is not None:
-                message = explained(message[:_BESIDE_A_LOG], self._end.file, self._end.lines)
-            outcome.message = well_formed(message)
+            outcome.message = f"{stopped.message}; {judged.message}"[:MAX_MESSAGE]
             outcome.failure_class = stopped.failure_class or judged.failure_class
         elif not done and self._gateway is not None:
             for name, words in self._gateway.dead_models().items():
@@ -391,7 +430,46 @@ class Evaluation:
         return [f"{calls} model calls stated no tokens, so {bound.setting} ({bound.value}) does not count them"]
 
     def _write(self, outcome: Outcome) -> None:
-        write_outcome(outcome, self.paths)
+        write_outcome(outcome, self.paths, in_full=self._results_are_ours)
+
+    def _provenance(self) -> dict[str, Any]:
+        return self.provenance.document(
+            versions=self._registry.versions if self._registry else {},
+            kernel=self._registry.kernel if self._registry else "",
+            environment_digest=self.environment.digest if self.environment else None,
+            facts=self._gateway.facts() if self._gateway else {},
+            usage=self._gateway.usage() if self._gateway else {},
+        )
+
+    def _write_report(self, outcome: Outcome) -> None:
+        """Trouble is logged, not raised: the page is a view of what other files hold."""
+        assert self._journal is not None
+        try:
+            write_report(
+                self.paths.attempt(self.plan.attempt),
+                f"{self.plan.namespace}/{self.plan.job}",
+                outcome,
+                self._rollouts,
+                self._journal,
+            )
+        except Exception:
+            log.exception("report.html could not be completed")
+
+    def _write_provenance(self) -> None:
+        if self._results_are_ours:
+            self.provenance.write(self._provenance())
+
+
+def _reason_of(error: Exception) -> RunReason:
+    match error:
+        case DatasetError():
+            return error.reason
+        case BucketError():
+            return RunReason.UPLOAD_FAILED
+        case ForeignJournal():
+            return RunReason.RESULTS_NOT_FRESH
+        case _:
+            return RunReason.EVALUATION_FAILED
 
 
 def _cut_off(rollout: Rollout, journal: Journal) -> bool:

@@ -29,7 +29,6 @@ from nhx_evals_sdk.values.results import AggregateScore
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
 
 from .journal import Journal
-from .outcome import SDK_PACKAGE, own_versions
 from .rollouts import AGENT_REF, MODEL_CALLS, Failure, Rollout, rollouts_of, strict_json, task_row
 
 NOT_COLLECTED = Failure(FailureClass.KILLED, "not collected before the job ended")
@@ -75,6 +74,9 @@ class JournaledGymRunner:
         for rollout in rollouts:
             self._rollouts.setdefault(rollout.task_id, []).append(rollout)
         self._write_aggregates(await self._collect(rollouts))
+        # After collection: a Gym in this container writes there what it was given at a time.
+        inputs = self._output.with_name("rollouts_materialized_inputs.jsonl")
+        await asyncio.to_thread(_write_rows, inputs, (rollout.row for rollout in rollouts))
         self._aggregations = read_run_aggregations(self._output)
 
     async def run_tasks(
@@ -195,8 +197,6 @@ async def evaluate(
                 "started_at": started,
                 "finished_at": finished,
                 "duration_sec": (finished - started).total_seconds(),
-                # The SDK looks for a distribution of its own name, but is published inside this one.
-                "sdk_version": result.metadata.sdk_version or own_versions().get(SDK_PACKAGE),
             }
         ),
         work_dir=work_dir,

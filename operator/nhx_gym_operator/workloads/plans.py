@@ -18,6 +18,8 @@ from ..api.wire import (
     GymTarget,
     HostPlan,
     ModelRoute,
+    Placement,
+    UploadPlan,
 )
 from . import storage
 from .workload import Workload
@@ -47,6 +49,8 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         fail_fast=spec.fail_fast,
         labels=dict(spec.labels),
         results_location=results_location(workload),
+        images=images(workload),
+        upload=upload(workload),
     )
 
 
@@ -131,6 +135,23 @@ def _bound(what: Literal["rollouts", "tokens"], workload: Workload) -> Bound | N
         return Bound(value=own, setting=f"spec.limits.{what}")
     most = getattr(workload.options.limits, f"max_{what}")
     return Bound(value=most, setting=f"the operator's setting limits.max{what.title()}") if most else None
+
+
+def images(workload: Workload) -> dict[str, str]:
+    """Image reference by role, the roles named as in `status.ran.images`."""
+    images = workload.options.images
+    if workload.placement is Placement.COLOCATED:
+        return {"evaluator": images.gym_tasks}
+    return {"evaluator": images.tasks, "gymHost": images.gym_host}
+
+
+def upload(workload: Workload) -> UploadPlan | None:
+    """Where the bundle is brought to; None for a job without an object store."""
+    store = workload.spec.results.object_store
+    if store is None:
+        return None
+    folder = f"{workload.namespace}/{workload.name}-{workload.uid[:8]}"
+    return UploadPlan(address=store.address(store.prefix), folder=folder, timeout_s=store.timeout_seconds)
 
 
 def results_location(workload: Workload) -> str:

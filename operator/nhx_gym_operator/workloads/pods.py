@@ -14,6 +14,7 @@ from ..api.wire import (
     HOST_PLAN_ENV,
     HOST_PORT,
     MODEL_KEYS_DIR,
+    OBJECT_STORE_DIR,
     RESULTS_DIR,
     TOKENS_DIR,
     WORK_DIR,
@@ -117,7 +118,8 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
         mount("results", RESULTS_DIR),
         mount(TOKENS_VOLUME, TOKENS_DIR, read_only=True),
     ]
-    for volume, key_mount in _model_keys(workload):
+    store = workload.spec.results.object_store
+    for volume, key_mount in [*_model_keys(workload), *(store.volumes(OBJECT_STORE_DIR) if store else ())]:
         volumes.append(volume)
         mounts.append(key_mount)
     dataset = _dataset_volume(workload)

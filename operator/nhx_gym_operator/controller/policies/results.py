@@ -66,6 +66,8 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
         data["usage"] = {name: _camel(usage.model_dump()) for name, usage in outcome.usage.items()}
     if outcome.results_path:
         data.setdefault("results", {})["path"] = outcome.results_path
+    if outcome.results_location:
+        data.setdefault("results", {})["location"] = outcome.results_location
     reward = next((entry.value for entry in outcome.aggregates if entry.name == REWARD), None)
     if reward is not None:
         data["reward"] = _shown(reward)
@@ -119,6 +121,8 @@ def conclude(draft: StatusDraft, outcome: Outcome) -> None:
     draft.set(ConditionType.COMPLETE, True, reason, _sentences([counted, *outcome.warnings]))
     if lacking > 0:
         draft.set(ConditionType.DEGRADED, True, RunReason.ROLLOUTS_MISSING, _sentences(outcome.degraded or [counted]))
+    elif outcome.upload_failed:
+        draft.set(ConditionType.DEGRADED, True, RunReason.UPLOAD_FAILED, _sentences(outcome.degraded))
     elif outcome.degraded:
         draft.set(ConditionType.DEGRADED, True, RunReason.AGGREGATES_MISSING, _sentences(outcome.degraded))
 

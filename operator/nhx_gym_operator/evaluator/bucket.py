@@ -1,0 +1,211 @@
+"""Speaking to a bucket: open it, put a folder's files into it, get them back.
+
+The client is obstore, which signs, retries what may pass (5xx, broken connections), sends large files in parts, and
+lets the server check the SHA-256 of what it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store
+
+from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
+from nhx_gym_operator.api.wire import BucketAddress
+
+AT_ONCE = 16
+"""Files on their way at the same time. Most files of a bundle are small, and there is one per rollout."""
+REQUEST_TIMEOUT_S = 300.0
+CONNECT_TIMEOUT_S = 10.0
+MAX_RETRIES = 10
+RETRY_TIMEOUT_S = 120.0
+_MAX_WORDS = 500
+
+
+class BucketError(RuntimeError):
+    """What went wrong at the bucket: where, in the server's words, and what to look at. Holds no key."""
+
+
+class Bucket:
+    """A bucket below the address's prefix. `field` is how a user names it in a spec; messages refer to it."""
+
+    def __init__(self, address: BucketAddress, directory: Path, field: str) -> None:
+        self.address = address
+        self._field = field
+        self._secrets = _credentials(address, directory, field)
+        self._store = _store(address, self._secrets, _certificates(address, directory, field))
+
+    async def put(self, files: Mapping[str, Path | bytes]) -> None:
+        """Put each file under its key, in order of the mapping: the last ones only once all others are there.
+        Afterwards the bucket's own listing must show each with its size and the tag that its upload was answered with.
+        """
+        *first, last = files.items()
+        with self._explained():
+            tags = await _each(self._put, first)
+            tags |= await _each(self._put, [last])
+            await self._verify({key: (_size(content), tags[key]) for key, content in files.items()})
+
+    async def list(self, folder: str) -> dict[str, int]:
+        """Key below `folder` to size in bytes, of every object there that is a file."""
+        with self._explained():
+            return {
+                key.removeprefix(f"{folder}/"): size
+                async for key, size, _ in self._listed(folder)
+                if key != folder and not key.endswith("/")
+            }
+
+    async def get(self, folder: str, target: Path) -> int:
+        """Copy all files below `folder` into the directory `target`; returns how many."""
+        names = await self.list(folder)
+        for name in names:
+            if not _stays_inside(name):
+                raise BucketError(f"{self._where}: object {name!r} below {folder} has no name that a file may have")
+
+        async def fetch(name: str, size: int) -> None:
+            await self._get(f"{folder}/{name}", target / name, size)
+
+        with self._explained():
+            await _each(fetch, names.items())
+        return len(names)
+
+    async def _put(self, key: str, content: Path | bytes) -> str | None:
+        return (await obstore.put_async(self._store, key, content))["e_tag"]
+
+    async def _get(self, key: str, file: Path, size: int) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        found = await obstore.get_async(self._store, key)
+        with file.open("wb") as out:
+            async for chunk in found.stream():
+                out.write(chunk)
+        if file.stat().st_size != size:
+            raise BucketError(f"{self._where}: {key} did not arrive whole; try again")
+
+    async def _verify(self, expected: Mapping[str, tuple[int, str | None]]) -> None:
+        found = {key: (size, tag) async for key, size, tag in self._listed(_common_folder(expected))}
+        for key, (size, tag) in expected.items():
+            if key not in found:
+                raise BucketError(f"{self._where}: {key} was taken and is not there")
+            if found[key][0] != size or (tag and found[key][1] and found[key][1] != tag):
+                raise BucketError(f"{self._where}: {key} is not what was put there; something else writes to it")
+
+    async def _listed(self, folder: str) -> AsyncIterator[tuple[str, int, str | None]]:
+        async for batch in obstore.list(self._store, folder or None):
+            for entry in batch:
+                yield entry["path"], entry["size"], entry["e_tag"]
+
+    @property
+    def _where(self) -> str:
+        return f"bucket {self.address.bucket!r} at {self.address.endpoint or 'Amazon S3'} ({self._field})"
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            hint = f"the server refuses these credentials; check {self._field}.credentials and what they may do"
+            raise BucketError(f"{self._where}: {hint}: {self._words(error)}") from None
+        except FileNotFoundError as error:
+            raise BucketError(f"{self._where}: no such bucket or object: {self._words(error)}") from None
+        except (BaseError, OSError, ValueError) as error:
+            raise BucketError(f"{self._where}: {self._words(error)}") from None
+
+    def _words(self, error: Exception) -> str:
+        """The cause in one line. What obstore adds about its own types says nothing to a user."""
+        text = " ".join(str(error).partition("\n\nDebug source:")[0].split())
+        for secret in self._secrets.values():
+            text = text.replace(secret, "***")
+        return text[:_MAX_WORDS]
+
+
+async def _each(work: Any, items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """`work(key, value)` of all items, `AT_ONCE` at a time; the first error ends them all."""
+    waiting = iter(items)
+    done: dict[str, Any] = {}
+
+    async def worker() -> None:
+        for key, value in waiting:
+            done[key] = await work(key, value)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(worker())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return done
+
+
+def _store(address: BucketAddress, secrets: Mapping[str, str], certificates: bytes | None) -> S3Store:
+    options: dict[str, Any] = {
+        "allow_http": (address.endpoint or "").startswith("http://"),
+        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+        "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
+        "user_agent": "nhx-gym-operator",
+    }
+    if certificates:
+        options["root_certificate"] = certificates
+    keys = {name.replace("-", "_"): value for name, value in secrets.items()}
+    return S3Store(
+        address.bucket,
+        region=address.region,
+        virtual_hosted_style_request=False,
+        client_options=options,
+        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=RETRY_TIMEOUT_S)},
+        **({"endpoint": address.endpoint.rstrip("/")} if address.endpoint else {}),
+        **({"prefix": address.prefix} if address.prefix else {}),
+        **keys,
+    )
+
+
+def _credentials(address: BucketAddress, directory: Path, field: str) -> dict[str, str]:
+    """By name. Without white space around: people store keys with the line end that their editor adds."""
+    names = {ACCESS_KEY_ID: "accessKeyId", SECRET_ACCESS_KEY: "secretAccessKey"}
+    if address.has_session_token:
+        names[SESSION_TOKEN] = "sessionToken"
+    found = {}
+    for name, field_name in names.items():
+        where = f"{field}.credentials.{field_name}.secretKeyRef"
+        try:
+            text = (directory / name / "value").read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BucketError(f"{where} cannot be read: {type(error).__name__}") from None
+        if not text or not (text.isascii() and text.isprintable()):
+            said = "is empty" if not text else "holds a line break or another character that no request can carry"
+            raise BucketError(f"{where} {said}; store the value alone, on one line")
+        found[name] = text
+    return found
+
+
+def _certificates(address: BucketAddress, directory: Path, field: str) -> bytes | None:
+    if not address.has_certificates:
+        return None
+    try:
+        return (directory / CERTIFICATES / "value").read_bytes()
+    except OSError as error:
+        raise BucketError(f"{field}.certificates cannot be read: {type(error).__name__}") from None
+
+
+def _size(content: Path | bytes) -> int:
+    return content.stat().st_size if isinstance(content, Path) else len(content)
+
+
+def _common_folder(keys: Iterable[str]) -> str:
+    """The longest folder that all keys lie in."""
+    parents = [PurePosixPath(key).parent.parts for key in keys]
+    common = []
+    for level in zip(*parents, strict=False):
+        if len(set(level)) > 1:
+            break
+        common.append(level[0])
+    return "/".join(common)
+
+
+def _stays_inside(name: str) -> bool:
+    return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name

@@ -1,0 +1,54 @@
+"""The finished bundle's way to the job's bucket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from nhx_gym_operator.api.wire import UploadPlan
+
+from .bucket import Bucket, BucketError
+
+FIELD = "spec.results.objectStore"
+_LAST = "summary.json"
+"""Whoever finds it in the bucket finds all the rest."""
+
+log = logging.getLogger(__name__)
+
+
+class Upload:
+    """Where one attempt's bundle goes. Raises `BucketError` for credentials that cannot be read."""
+
+    def __init__(self, plan: UploadPlan, attempt: int, credentials: Path) -> None:
+        self._bucket = Bucket(plan.address, credentials, FIELD)
+        self._timeout_s = plan.timeout_s
+        self.location = plan.address.location
+        self.path = f"{plan.folder}/attempt-{attempt}"
+
+    async def check(self, name: str, content: bytes) -> None:
+        """Put one small file of the bundle there: a bucket that takes nothing is to be known before rollouts are paid
+        for. Raises `BucketError`."""
+        await self._bounded({f"{self.path}/{name}": content})
+
+    async def send(self, directory: Path) -> None:
+        """Put everything below `directory` there, and see that it is. Raises `BucketError`."""
+        files = await asyncio.to_thread(_files, directory)
+        log.info("uploading %d files to %s/%s", len(files), self.location, self.path)
+        await self._bounded({f"{self.path}/{name}": file for name, file in files.items()})
+        log.info("uploaded")
+
+    async def _bounded(self, files: dict[str, Path | bytes]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._bucket.put(files)
+        except TimeoutError:
+            raise BucketError(
+                f"the upload to {self.location} did not end within {self._timeout_s:g} s ({FIELD}.timeoutSeconds)"
+            ) from None
+
+
+def _files(directory: Path) -> dict[str, Path]:
+    """Path below the directory to file, the summary last."""
+    found = {file.relative_to(directory).as_posix(): file for file in directory.rglob("*") if file.is_file()}
+    return dict(sorted(found.items(), key=lambda item: (item[0] == _LAST, item[0])))
