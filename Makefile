@@ -41,7 +41,11 @@ test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gViso
 	$(PYTEST) tests/e2e
 
 .PHONY: nightly
-nightly: test-helm3 ## what `make test` leaves out
+nightly: test-helm3 test-nightly environments ## what `make test` leaves out
+
+.PHONY: test-nightly
+test-nightly: $(VENV)/installed cluster images s3 ## the tests that take too long for every change
+	$(PYTEST) -m nightly
 
 .PHONY: test-helm3
 test-helm3: $(VENV)/installed ## the chart, with the other major version of Helm
@@ -81,6 +85,10 @@ images: cluster ## build the images and load those that changed
 .PHONY: bench
 bench: $(VENV)/installed cluster images ## measure: latency, rollouts per second, memory
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/run.py
+
+.PHONY: environments
+environments: $(VENV)/installed cluster images ## NeMo Gym's own environments, one after the other, measured
+	PYTHONPATH=operator:tests:. $(BIN)/python bench/environments.py
 
 .PHONY: crds
 crds: $(VENV)/installed ## generate crds/ from the API models

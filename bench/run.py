@@ -6,7 +6,6 @@ The policy is the scripted server, which answers at once: what is measured is ev
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tempfile
@@ -106,7 +105,7 @@ def rate(world: World, place: Installation) -> tuple[float, dict[str, int]]:
     while not _has_ended(cluster.get("aej", "rate", place.jobs)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"job {place.jobs}/rate did not end within {RUN_SECONDS} s")
-        for name, size in _working_sets(place.jobs).items():
+        for name, size in cluster.working_sets(place.jobs).items():
             memory[name] = max(size, memory.get(name, 0))
         time.sleep(1)
     run = runs.ended(world, job)
@@ -125,18 +124,6 @@ def rate_of_gym_alone() -> tuple[float, dict[str, int]]:
     """The same rows by Gym's own two commands, as the SDK starts them, in a plain runc pod."""
     print("rate of gym alone", file=sys.stderr)
     return ROLLOUTS / sdk_alone.run("gym-alone", REPEATS, seconds=RUN_SECONDS).seconds, {}
-
-
-def _working_sets(namespace: str) -> dict[str, int]:
-    """Bytes by container name, from the kubelet."""
-    summary = json.loads(cluster.kubectl("get", "--raw", "/api/v1/nodes/node/proxy/stats/summary"))
-    return {
-        container["name"]: container["memory"].get("workingSetBytes", 0)
-        for pod in summary["pods"]
-        if pod["podRef"]["namespace"] == namespace
-        for container in pod.get("containers", [])
-        if "memory" in container
-    }
 
 
 def _shown(seconds: float | None) -> str:

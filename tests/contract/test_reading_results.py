@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,11 @@ def test_pass_at_k_is_over_tasks_and_a_failed_trial_did_not_pass(whole: Finished
     assert f"{REWARD}.pass@{REPEATS + 1}" not in summary(whole).scores.scores_by_name
 
 
-def test_the_metadata_say_labels_target_and_times(whole: Finished) -> None:
+def test_the_metadata_say_labels_target_times_and_the_sdks_version(whole: Finished) -> None:
     metadata = whole.json("metadata.json")
     assert metadata["labels"] == {"benchmark": "mcqa"}
     assert (metadata["target"]["name"], metadata["target"]["config"]["models"]) == ("gym", {"policy": "org/Name-3.2"})
+    assert metadata["sdk_version"] == version("nemo-helix-plugin")
     assert metadata["started_at"] < metadata["finished_at"] and metadata["duration_sec"] > 0
 
 

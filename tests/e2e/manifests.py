@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +28,30 @@ WORDCHECK = ROOT / "examples/wordcheck"
 WORDCHECK_TASKS = 12
 _WORDCHECK_GOLD = "wordcheck.jsonl"
 
-INSTANT_PORT, SLOW_PORT, WATCHED_PORT = 8000, 8001, 8002
+INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT = 8000, 8001, 8002, 8003, 8004
+VERDICT = "[[COMPLIED]]"
+TOOL_SECRET, TOOL_TOKEN = "tool-token", "a token for a tool"
+GREETING = 'it\'s "plain" text, a=b [x] {y} $HOME \\ and more'
+MARKS = {
+    "list": [1, "two", {"three": None, "deep": [[], [True, 1.5]]}],
+    "quoted": 'it\'s "q", a=b [x] {y} 50% #1 \\d+',
+    "words": ["true", "null", "1.5", "", " a b "],
+    "nested": {"a": {"b": {"c": False}}},
+}
+"""Shapes that a command line or a configuration language may take for something else."""
+BOUND_BY_HAND = {
+    "bindResourcesServer": False,
+    "hydraParams": {"simple_agent.responses_api_agents.simple_agent.resources_server.name": "mcqa"},
+}
+"""For `target.gym`: the agent's own instance, which names no resources server."""
+_STUBBORN = """
+if __name__ == "__main__":
+    import subprocess
+    import sys
+
+    ignore = "import signal, time; [signal.signal(number, signal.SIG_IGN) for number in (1, 2, 15)]"
+    subprocess.Popen([sys.executable, "-c", f"{ignore}; print('stubborn child', flush=True); time.sleep(900)"])
+"""
 PATIENCE_SECONDS = 500
 """For Gym's start: the machine may be busy with anything."""
 SLOW_SECONDS = 4
@@ -92,8 +117,55 @@ def wordcheck(namespace: str) -> Example:
     return Example(objects)
 
 
+def stubborn(namespace: str) -> Example:
+    """Wordcheck, whose server starts a child that ignores every signal that it can."""
+    text = json.dumps(wordcheck(namespace).objects)
+    for name in ("wordcheck", "wordcheck-environment", "wordcheck-rows"):
+        text = text.replace(f'"name": "{name}"', f'"name": "{name.replace("wordcheck", "stubborn")}"')
+    example = Example(json.loads(text))
+    files = next(entry["data"] for entry in example.objects if "app.py" in entry.get("data", {}))
+    files["app.py"] = files["app.py"].replace("\nif __name__", f"{_STUBBORN}\nif __name__", 1)
+    return example
+
+
 def scripted_model(port: int = INSTANT_PORT) -> Object:
     return _policy(f"http://scripted.{MODELS_NAMESPACE}:{port}/v1", "scripted")
+
+
+def judge_model() -> Object:
+    return scripted_model(JUDGE_PORT) | {"name": "judge", "model": "scripted-judge"}
+
+
+def marks_of(namespace: str) -> str:
+    """Each namespace's job has marks of its own: the judge's server shows what it was sent last."""
+    return f"marks_of_{namespace.replace('-', '_')}"
+
+
+def judged_job(namespace: str, name: str) -> Object:
+    """NeMo Gym's over_refusal_detection: its verifier asks a second model, by `${judge_base_url}` and so on.
+
+    What the judge gets besides shows what became of `hydraParams`, `envVars` and `envSecrets`.
+    """
+    extra = {marks_of(namespace): MARKS | {"variable": "${oc.env:GREETING}", "secret": "${oc.env:TOOL_TOKEN}"}}
+    target = {
+        "agent": "simple_agent",
+        "agentConfig": "responses_api_agents/simple_agent/configs/simple_agent.yaml",
+        "resourcesServer": "over_refusal_detection",
+        "modelType": "openai_model",
+        "numRepeats": REPEATS,
+        "concurrency": 8,
+        "startupTimeoutSeconds": PATIENCE_SECONDS,
+        "envVars": {"GREETING": GREETING},
+        "envSecrets": {"TOOL_TOKEN": {"secretKeyRef": {"name": TOOL_SECRET, "key": "api-key"}}},
+        "hydraParams": {
+            "judge_model": {"responses_api_models": {"openai_model": {"extra_body": extra}}},
+            "over_refusal_detection.resources_servers.over_refusal_detection.reward_if_complied": 0.75,
+        },
+    }
+    rows = "resources_servers/over_refusal_detection/data/example.jsonl"
+    found = job(namespace, name, {"bundled": rows}, target, scripted_model())
+    found["spec"]["models"].append(judge_model())
+    return found
 
 
 def demo_model() -> Object:
@@ -130,14 +202,17 @@ def restricted_namespace(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
-def scripted_policy(wordcheck_rows: str) -> list[Object]:
-    """Three servers with the same answers: instant, slow, and a slow one whose calls one test counts."""
+def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object]:
+    """Three servers with the same answers: instant, slow, and a slow one whose calls one test counts. A judge with one
+    verdict, and one that says what models said in the rollouts that ship with the `replayed` resources servers."""
     files = {"scripted_policy.py": SCRIPT.read_text(), _WORDCHECK_GOLD: wordcheck_rows}
     slow = ["--fault", f"*:delay={SLOW_SECONDS}"]
     containers = [
         _scripted_container("instant", INSTANT_PORT, []),
         _scripted_container("slow", SLOW_PORT, slow),
         _scripted_container("watched", WATCHED_PORT, slow),
+        _scripted_container("judge", JUDGE_PORT, ["--unknown", f"'{VERDICT}'"]),
+        _scripted_container("recorded", RECORDED_PORT, [_recorded(server) for server in replayed]),
     ]
     pod = restricted_pod(
         MODELS_NAMESPACE, "scripted", containers, [{"name": "script", "configMap": {"name": "scripted"}}]
@@ -146,7 +221,7 @@ def scripted_policy(wordcheck_rows: str) -> list[Object]:
     return [
         config_map(MODELS_NAMESPACE, "scripted", files),
         pod,
-        _service("scripted", INSTANT_PORT, SLOW_PORT, WATCHED_PORT),
+        _service("scripted", INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT),
     ]
 
 
@@ -200,6 +275,10 @@ def container(name: str, image: str, *, args: list[str] | None = None, memory: s
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+
+
+def _recorded(server: str) -> str:
+    return f"--replay /opt/nhx/datasets/resources_servers/{server}/data/example_rollouts.jsonl"
 
 
 def _scripted_container(name: str, port: int, options: list[str]) -> Object:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from devcluster.images.building import reference
 from devcluster.settings import NODE_IP
-from e2e import manifests, runs, sdk_alone
+from e2e import bundled, manifests, runs, sdk_alone
 from e2e.inspection import look_into
 from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
-from e2e.manifests import REPEATS, SLOW_PORT, WATCHED_PORT
+from e2e.manifests import JUDGE_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
 from e2e.runs import Run, tree_of
 from e2e.sdk_alone import SdkRun
 from e2e.stage import idle_scenario, scenario
@@ -132,9 +133,104 @@ def inference_provider(world: World) -> Run:
 
 @scenario
 def openai_model(world: World) -> Run:
-    job = manifests.mcqa_job(COLOCATED.jobs, "openai-model", modelType="openai_model")
+    job = manifests.mcqa_job(COLOCATED.jobs, "openai-model", modelType="openai_model", **manifests.BOUND_BY_HAND)
     cluster.apply(job)
     return runs.succeeded(world, job)
+
+
+@scenario
+def judged_runc(world: World) -> Run:
+    return _judged(world, RUNC.jobs)
+
+
+@scenario
+def judged_colocated(world: World) -> Run:
+    return _judged(world, COLOCATED.jobs)
+
+
+def _judged(world: World, namespace: str) -> Run:
+    """A job with a judge beside its policy, and what of its settings came to the judge's server."""
+    job = manifests.judged_job(namespace, "judged")
+    cluster.apply(job)
+    run = runs.succeeded(world, job)
+    extras = json.loads(_from_model_server(JUDGE_PORT, "stats"))["extras"]
+    return replace(run, facts=run.facts | {"marks": extras.get(manifests.marks_of(namespace))})
+
+
+@scenario
+def tool_call(world: World) -> Run:
+    job = bundled.BY_NAME["example_single_tool_call"].job(COLOCATED.jobs)
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def blackjack(world: World) -> Run:
+    """Five identical rows."""
+    job = bundled.BY_NAME["blackjack"].job(RUNC.jobs, numRepeats=REPEATS)
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def failed_start(world: World) -> Run:
+    """The resources server refuses its configuration: it ends while Gym starts."""
+    return _failed_start(world, RUNC.jobs)
+
+
+@scenario
+def failed_start_colocated(world: World) -> Run:
+    return _failed_start(world, COLOCATED.jobs)
+
+
+def _failed_start(world: World, namespace: str) -> Run:
+    wrong = {"mcqa.resources_servers.mcqa.grading_mode": ["no mode"]}
+    job = manifests.mcqa_job(namespace, "no-start", hydraParams=wrong)
+    cluster.apply(job)
+    run = runs.failed(world, job)
+    return replace(run, facts={"log": _read_claim(namespace, "no-start-results", "cat attempt-1/gym_run/gym_env.log")})
+
+
+@scenario
+def stubborn_child(world: World) -> Run:
+    """A server of Gym leaves a process that ignores every signal but one."""
+    example = manifests.stubborn(RUNC.jobs)
+    cluster.apply(*example.inputs())
+    job = example.job("stubborn", manifests.scripted_model(), repeats=1)
+    job["spec"]["target"]["gym"] |= {"shutdownGraceSeconds": 12}
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def another_reward(world: World) -> Run:
+    job = bundled.MULTI_REWARD.job(RUNC.jobs, "another-reward", rewardKey="schema_valid")
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
+@scenario
+def slow_start_colocated(world: World) -> Run:
+    job = manifests.mcqa_job(COLOCATED.jobs, "impatient", startupTimeoutSeconds=3)
+    cluster.apply(job)
+    return runs.failed(world, job)
+
+
+@scenario
+def slow_collection(world: World) -> Run:
+    return _slow_collection(world, RUNC.jobs)
+
+
+@scenario
+def slow_collection_colocated(world: World) -> Run:
+    return _slow_collection(world, COLOCATED.jobs)
+
+
+def _slow_collection(world: World, namespace: str) -> Run:
+    seconds = SLOW_SECONDS * 4
+    job = manifests.mcqa_job(namespace, "slow", port=SLOW_PORT, concurrency=1, collectionTimeoutSeconds=seconds)
+    cluster.apply(job)
+    return runs.failed(world, job)
 
 
 @scenario
@@ -203,6 +299,19 @@ def refused_server(world: World) -> Run:
     job = manifests.mcqa_job(COLOCATED.jobs, "lacking", resourcesServer="instruction_following")
     cluster.apply(job)
     return _refused(world, job)
+
+
+@idle_scenario
+def deep_nesting(world: World) -> Run:
+    """As text: Python's own writer stops long before the API server does."""
+    job = manifests.mcqa_job(OPEN_NETWORK, "deep", hydraParams={"a": "in its place"})
+    text = json.dumps(job).replace('"in its place"', '{"a":' * 4000 + "1" + "}" * 4000)
+    cluster.kubectl("create", "--filename=-", stdin=text)
+    run = _refused(world, job)
+    cluster.delete("aej", "deep", OPEN_NETWORK)
+    operators = cluster.listed("pods", GVISOR.namespace, {"app.kubernetes.io/name": "nhx-gym-operator"})
+    restarts = [status["restartCount"] for pod in operators for status in pod["status"].get("containerStatuses", [])]
+    return replace(run, facts=run.facts | {"operator restarts": restarts})
 
 
 def _refused(world: World, job: Object) -> Run:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from e2e import installations, manifests
+from e2e import bundled, installations, manifests
 from e2e.installations import COLOCATED, GVISOR, INSTALLATIONS, OPEN_NETWORK, RUNC
 from support import cluster
 from support.cluster import Object
@@ -60,9 +60,10 @@ class World:
         self._remove_namespaces(*_own_namespaces())
 
     def _serve_models(self) -> None:
-        secrets_ = [manifests.key_secret(name, self.model_key) for name in _job_namespaces()]
+        keys = ((manifests.KEY_SECRET, self.model_key), (manifests.TOOL_SECRET, manifests.TOOL_TOKEN))
+        secrets_ = [manifests.key_secret(place, key, name) for place in _job_namespaces() for name, key in keys]
         rows = (manifests.WORDCHECK / "rows.jsonl").read_text()
-        servers = [*manifests.scripted_policy(rows), *manifests.demo_model_server()]
+        servers = [*manifests.scripted_policy(rows, bundled.REPLAYED), *manifests.demo_model_server()]
         cluster.apply(*secrets_, *servers, _let_hosts_out())
         cluster.kubectl(
             "wait",

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nhx_gym_operator.api import deep_json
+
 ROOT = Path(__file__).resolve().parents[2]
 CALL_TIMEOUT_SECONDS = 60.0
 """A call that answers at once. On two busy cores kubectl alone can take seconds."""
@@ -82,19 +84,19 @@ def apply(*objects: Object) -> None:
 
 
 def get(kind: str, name: str, namespace: str | None = None) -> Object:
-    return json.loads(kubectl("get", kind, name, *_in(namespace), "--output=json"))
+    return deep_json.loads(kubectl("get", kind, name, *_in(namespace), "--output=json"))
 
 
 def find(kind: str, name: str, namespace: str | None = None) -> Object | None:
     """The object, or None if there is none of that name."""
     text = kubectl("get", kind, name, *_in(namespace), "--output=json", "--ignore-not-found")
-    return json.loads(text) if text.strip() else None
+    return deep_json.loads(text) if text.strip() else None
 
 
 def listed(kinds: str, namespace: str | None = None, selector: dict[str, str] | None = None) -> list[Object]:
     """Objects of one kind or several (`pods,services`). Without a namespace: of all."""
     chosen = [f"--selector={','.join(f'{key}={value}' for key, value in selector.items())}"] if selector else []
-    return json.loads(kubectl("get", kinds, *(_in(namespace) or ["--all-namespaces"]), *chosen, "--output=json"))[
+    return deep_json.loads(kubectl("get", kinds, *(_in(namespace) or ["--all-namespaces"]), *chosen, "--output=json"))[
         "items"
     ]
 
@@ -113,6 +115,18 @@ def log_when_done(pod: str, namespace: str, *, seconds: float) -> str:
     except CommandError as error:
         raise AssertionError(f"{error}\n{kubectl('describe', 'pod', pod, *_in(namespace))}") from None
     return kubectl("logs", pod, *_in(namespace))
+
+
+def working_sets(namespace: str) -> dict[str, int]:
+    """Bytes of memory by container name, from the kubelet."""
+    summary = json.loads(kubectl("get", "--raw", "/api/v1/nodes/node/proxy/stats/summary"))
+    return {
+        container["name"]: container["memory"].get("workingSetBytes", 0)
+        for pod in summary["pods"]
+        if pod["podRef"]["namespace"] == namespace
+        for container in pod.get("containers", [])
+        if "memory" in container
+    }
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ Waiting on a stream costs nothing between changes, and what flew by between two 
 
 from __future__ import annotations
 
-import json
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 
+from nhx_gym_operator.api import deep_json
 from support import cluster
 from support.cluster import Object
 from support.report import describe
@@ -88,7 +88,7 @@ class JobWatch:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.endswith("\n"):  # the last one may be cut short
-                    self._record(json.loads(line))
+                    self._record(deep_json.loads(line))
             process.wait()
             time.sleep(_RESTART_SECONDS)
 

@@ -6,6 +6,10 @@ tokens. One file, aiohttp only, so that it runs from a mounted ConfigMap in any 
 
     python scripted_policy.py --gold example.jsonl --wrong 4 --fault 2:status=503:times=1 --fault 3:delay=5
 
+`--replay FILE` adds rollouts as Gym wrote them (`example_rollouts.jsonl`): a row of theirs is answered with what the
+model said then, tool calls included, turn by turn. `--unknown TEXT` is the answer to everything else. What a call
+carries beside the fields of the API is in `/stats` as `extras`, for tests of what reaches a model.
+
 A fault is `ROW:status=N`, `ROW:delay=SECONDS` or `ROW:hang`, with `:times=N` for the first N calls
 only; ROW is an index into the dataset, or `*`. With SCRIPTED_KEY set, calls need it as bearer key.
 """
@@ -19,7 +23,7 @@ import os
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +83,34 @@ def wrong_answer(row: dict[str, Any]) -> str:
     return f"\\boxed{{{next(letter for letter in letters if letter != row['expected_answer'])}}}"
 
 
+def turns_of(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the model said in a recorded rollout, a `{"text", "calls"}` for each time that it was asked."""
+    turns: list[dict[str, Any]] = []
+    said = False
+    for item in output:
+        by_model = item.get("type") == "function_call" or item.get("role") == "assistant"
+        if by_model:
+            if not said:
+                turns.append({"text": "", "calls": []})
+            if item["type"] == "function_call":
+                turns[-1]["calls"].append({key: item[key] for key in ("name", "arguments", "call_id")})
+            else:
+                turns[-1]["text"] += "".join(part.get("text", "") for part in item["content"])
+        said = by_model or (said and item.get("type") == "reasoning")
+    return turns
+
+
+def said_by_model(messages: Any) -> int:
+    """How often the model has had its turn in a chat; nothing is said in a bare prompt."""
+    return sum(message.get("role") == "assistant" for message in messages) if isinstance(messages, list) else 0
+
+
+_API_FIELDS = """
+model messages input stream temperature top_p max_tokens max_completion_tokens max_output_tokens tools tool_choice
+parallel_tool_calls n stop seed instructions metadata include store reasoning text truncation stream_options
+"""
+
+
 class ScriptedPolicy:
     """The server. `calls` and the rest of `/stats` count what reached it."""
 
@@ -90,6 +122,8 @@ class ScriptedPolicy:
         faults: Iterable[Fault] = (),
         key: str | None = None,
         model: str = "scripted",
+        replayed: Iterable[dict[str, Any]] = (),
+        unknown: str = "I do not know this question.",
     ) -> None:
         self._rows = list(rows)
         self._index = {prompt_of(row["responses_create_params"]["input"]): at for at, row in enumerate(self._rows)}
@@ -97,6 +131,12 @@ class ScriptedPolicy:
         self._faults = list(faults)
         self._key = key
         self._model = model
+        self._replayed: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+        for row in replayed:
+            asked = row["responses_create_params"]["input"]
+            self._replayed.setdefault(prompt_of(asked), (said_by_model(asked), turns_of(row["response"]["output"])))
+        self._unknown = unknown
+        self.extras: dict[str, Any] = {}
         self.calls: Counter[str] = Counter()
         self.by_row: Counter[int | None] = Counter()
         self.unauthorized = 0
@@ -130,6 +170,7 @@ class ScriptedPolicy:
                 "calls": dict(self.calls),
                 "by_row": {str(row): count for row, count in self.by_row.items()},
                 "unauthorized": self.unauthorized,
+                "extras": self.extras,
                 "most_in_flight": self.most_in_flight,
             }
         )
@@ -139,6 +180,10 @@ class ScriptedPolicy:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        self.extras |= {key: value for key, value in body.items() if key not in _API_FIELDS.split()}
+        if turn := self._recorded_turn(body.get("messages")):
+            self.calls["chat"] += 1
+            return web.json_response(_completion(self._model, turn["text"], turn["calls"]))
         answer = await self._answer("chat", prompt_of(body.get("messages")))
         if isinstance(answer, web.Response):
             return answer
@@ -148,12 +193,24 @@ class ScriptedPolicy:
 
     async def _responses(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        self.extras |= {key: value for key, value in body.items() if key not in _API_FIELDS.split()}
         answer = await self._answer("responses", prompt_of(body.get("input")))
         if isinstance(answer, web.Response):
             return answer
         if body.get("stream"):
             return await _stream(request, _response_events(self._model, answer, body))
         return web.json_response(_response(self._model, answer, body))
+
+    def _recorded_turn(self, messages: Any) -> dict[str, Any] | None:
+        """What was said at this point of a recorded rollout; its last turn again if it goes on for longer."""
+        prompt = prompt_of(messages)
+        found = self._replayed.get(prompt) or next(
+            (found for start, found in self._replayed.items() if prompt.startswith(start)), None
+        )
+        if found is None or not found[1]:
+            return None
+        before, turns = found
+        return turns[min(max(said_by_model(messages) - before, 0), len(turns) - 1)]
 
     async def _answer(self, path: str, prompt: str) -> str | web.Response:
         row = self._index.get(prompt)
@@ -170,7 +227,7 @@ class ScriptedPolicy:
         finally:
             self.in_flight -= 1
         if row is None:
-            return "I do not know this question."
+            return self._unknown
         return (wrong_answer if row in self._wrong else right_answer)(self._rows[row])
 
 
@@ -186,14 +243,20 @@ def _usage() -> dict[str, Any]:
     }
 
 
-def _completion(model: str, text: str) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "refusal": None}
+def _completion(model: str, text: str, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if calls:
+        function = [{"name": call["name"], "arguments": call["arguments"]} for call in calls]
+        message["tool_calls"] = [
+            {"id": call["call_id"], "type": "function", "function": one}
+            for call, one in zip(calls, function, strict=True)
+        ]
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}],
         "usage": _usage(),
     }
 
@@ -265,6 +328,8 @@ def main() -> None:
     parser.add_argument("--wrong", default=env.get("SCRIPTED_WRONG", "4"), help="row indices, with commas")
     parser.add_argument("--fault", action="append", default=env.get("SCRIPTED_FAULTS", "").split())
     parser.add_argument("--port", type=int, default=int(env.get("SCRIPTED_PORT", "8000")))
+    parser.add_argument("--replay", action="append", default=[])
+    parser.add_argument("--unknown", default="I do not know this question.")
     parser.add_argument("--model", default=env.get("SCRIPTED_MODEL", "scripted"))
     options = parser.parse_args()
     policy = ScriptedPolicy(
@@ -273,6 +338,8 @@ def main() -> None:
         faults=map(Fault.parse, options.fault),
         key=env.get("SCRIPTED_KEY"),
         model=options.model,
+        replayed=[row for file in options.replay for row in read_rows(file)],
+        unknown=options.unknown,
     )
     web.run_app(policy.application(), port=options.port, access_log=None, backlog=1024, print=None)
 

@@ -13,7 +13,16 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import EvaluatorPlan, GymTarget, HostRegistration, HostState, ModelRoute, Placement
+from nhx_gym_operator.api.wire import (
+    HOST_LOG_PATH,
+    KILLED_HEADER,
+    EvaluatorPlan,
+    GymTarget,
+    HostRegistration,
+    HostState,
+    ModelRoute,
+    Placement,
+)
 from nhx_gym_operator.evaluator.plan import Paths, Tokens
 from nhx_gym_operator.evaluator.run import Evaluation, Ports
 
@@ -112,6 +121,10 @@ class FakeHost:
     most_in_flight: int = 0
     shut_down: bool = False
     healthy: bool = True
+    log: str = "starting\nUvicorn running\n"
+    """What it hands over at its end."""
+    killed: int = 0
+    says_goodbye: bool = True
     transports: list[asyncio.Transport] = field(default_factory=list)
     """Connections of rollouts that were begun."""
 
@@ -141,6 +154,14 @@ class FakeHost:
         async with (
             aiohttp.ClientSession(headers=headers) as session,
             session.post(f"{self.evaluator}/hosts", json=registration.model_dump(mode="json")) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+
+    async def send_log(self) -> None:
+        headers = {"Authorization": f"Bearer {self.token}", KILLED_HEADER: str(self.killed)}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.post(f"{self.evaluator}{HOST_LOG_PATH}", data=self.log) as answer,
         ):
             assert answer.status == 200, await answer.text()
 
@@ -213,6 +234,8 @@ class FakeHost:
 
     async def _shutdown(self, _: web.Request) -> web.Response:
         self.shut_down = True
+        if self.evaluator and self.says_goodbye:
+            self._end = asyncio.create_task(self.send_log())
         return web.json_response({})
 
 

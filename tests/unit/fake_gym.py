@@ -3,13 +3,16 @@
 Behaviour is taken from nemo_gym 0.5.0: `--resume` runs what the output lacks, one failed rollout ends the
 command with 1 while recorded rows stay, the failed row is printed only with request debugging. FAKE_GYM
 in the environment is JSON: `fail` (expected answers whose verifier raises), `nan` (answers with a null
-reward), `start` ("fail" or "hang"), `validate` ("fail").
+reward), `start` ("fail" or "hang", after so many `lines`), `validate` ("fail"), `delay` (seconds after each
+rollout), `prints` (a variable that the servers print), `says` (the collection's standard error), `crash`
+(seconds until the servers end), `stubborn` (a child that ignores signals).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 import urllib.error
@@ -36,6 +39,14 @@ def state() -> Path:
 
 
 def env_start() -> None:
+    if "prints" in BEHAVIOUR:
+        print("it is", os.environ[BEHAVIOUR["prints"]], flush=True)
+    for number in range(BEHAVIOUR.get("lines", 0)):
+        print("line", number, flush=True)
+    if BEHAVIOUR.get("stubborn"):
+        ignore = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]"
+        code = f"{ignore}; print('stubborn child', flush=True); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", code])
     if BEHAVIOUR.get("start") == "fail":
         print("ImportError: no module named x", flush=True)
         raise SystemExit(1)
@@ -47,7 +58,9 @@ def env_start() -> None:
     if BEHAVIOUR.get("start") != "hang":
         print("All 2 / 2 servers ready!", flush=True)
     try:
-        time.sleep(600)
+        time.sleep(BEHAVIOUR.get("crash", 600))
+        print("Process `mcqa` finished unexpectedly!", flush=True)
+        raise SystemExit(1)
     except KeyboardInterrupt:
         print("shut down", flush=True)
 
@@ -72,6 +85,7 @@ def fail(row: dict, content: str, debug: bool) -> None:
 
 def eval_run() -> None:
     settings = json.loads(state().read_text())
+    print(BEHAVIOUR.get("says", ""), file=sys.stderr, flush=True)
     output = Path(option("--output"))
     inputs = output.with_name("rollouts_materialized_inputs.jsonl")
     assert "--resume" in sys.argv and "--no-serve" in sys.argv

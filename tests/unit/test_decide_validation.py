@@ -134,3 +134,57 @@ def test_the_lower_bound_holds_and_the_evaluator_is_told_whose_it_is(limits, own
     assert not holds(decide(new(owner, installation=installation(limits=limits)), NOW), "Failed")
     bound = plans.evaluator_plan(workload(owner, options=settings(limits=limits))).max_rollouts
     assert (bound and (bound.value, bound.setting)) == expected
+
+
+ROUTE = {"policy_model": {"responses_api_models": {"openai_model": {"openai_base_url": "http://elsewhere/v1"}}}}
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"judge_base_url": "http://judge/v1"}, ("hydraParams.judge_base_url", "spec.models", "${judge_base_url}")),
+        (ROUTE, ("policy_model.responses_api_models.openai_model.openai_base_url", "spec.models")),
+        (
+            {"m.responses_api_models.vllm_model.base_url": ["http://a/v1"]},
+            ("m.responses_api_models.vllm_model.base_url",),
+        ),
+        ({"m": {"responses_api_models": {"vllm_model": {"model": "org/other"}}}}, ("vllm_model.model", "spec.models")),
+        ({"judge_model_name": "org/other"}, ("hydraParams.judge_model_name", "spec.models")),
+    ],
+)
+def test_a_route_to_a_model_that_is_not_declared_is_refused(params, words):
+    refused = condition_of(decided("mcqa", hydraParams=params), "Failed")
+    assert refused["reason"] == "InvalidSpec"
+    assert all(word in refused["message"] for word in words), refused["message"]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"api_key": "k"},
+        {"judge": {"responses_api_models": {"vllm_model": {"api_key": "literal"}}}},
+        {"search": {"resources_servers": {"search": {"tavily_api_key": "literal"}}}},
+        {"a.b.auth_token": "literal"},
+        {"a": [{"password": "literal"}]},
+        {"a": {"innocent": "nvapi-literal0123456789"}},
+    ],
+)
+def test_a_credential_in_hydra_params_is_refused_with_its_place_and_never_repeated(params):
+    refused = condition_of(decided("mcqa", hydraParams=params), "Failed")
+    assert refused["reason"] == "InvalidSpec"
+    assert "spec.target.gym.hydraParams." in refused["message"] and "envSecrets" in refused["message"]
+    assert "literal" not in refused["message"]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"judge": {"responses_api_models": {"vllm_model": {"api_key": "${judge_api_key}", "model": "org/Name-3.2"}}}},
+        {"judge": {"responses_api_models": {"vllm_model": {"base_url": "http://127.0.0.1:9/v1"}}}},
+        {"search": {"resources_servers": {"search": {"base_url": "http://tools/", "key": "${oc.env:SEARCH_KEY}"}}}},
+        {"policy_model": {"responses_api_models": {"vllm_model": {"extra_body": {"max_tokens": 16}}}}},
+        {"model": {"temperature": 0.7}},
+    ],
+)
+def test_references_and_settings_that_are_no_routes_pass(params):
+    assert condition_of(decided("mcqa", hydraParams=params), "Failed") is None

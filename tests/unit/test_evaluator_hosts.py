@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -14,6 +15,7 @@ from nhx_gym_operator.evaluator.collect.through_hosts import ThroughHosts
 from nhx_gym_operator.evaluator.failed_calls import FailedCalls
 from nhx_gym_operator.evaluator.hosts import HostRegistry
 from nhx_gym_operator.evaluator.progress import ProgressState
+from unit.evaluator_fakes import target
 
 ADDRESS = "127.0.0.1"
 
@@ -46,7 +48,7 @@ async def serving(host: FakeHost) -> AsyncIterator[int]:
 @contextlib.asynccontextmanager
 async def registry(port: int | None) -> AsyncIterator[HostRegistry]:
     async with aiohttp.ClientSession() as session:
-        yield HostRegistry({0: "token"}, 30, session, ProgressState(attempt=1, total=1), port=port)
+        yield HostRegistry({0: "token"}, 30, session, ProgressState(attempt=1, total=1), Path(), port=port)
 
 
 def ready(port: int) -> HostRegistration:
@@ -103,7 +105,7 @@ async def test_a_host_that_redirects_the_evaluator_leads_it_nowhere() -> None:
     port = runner.addresses[0][1]
     async with aiohttp.ClientSession() as session, registry(port) as known:
         known.register(ready(port), ADDRESS)
-        collector = ThroughHosts(known, session, FailedCalls(), concurrency=1)
+        collector = ThroughHosts(known, session, FailedCalls(), target())
         assert not await known.is_alive(known.ready()[0])
         known.register(ready(port).model_copy(update={"boot_id": "c"}), ADDRESS)
         await collector.__aexit__()

@@ -53,6 +53,7 @@ async def test_both_placements_give_the_same_rewards_and_aggregates(tmp_path: Pa
     assert by_name["runner.gym.pass@1/accuracy"] == pytest.approx(80.0)
     assert outcome.usage["policy"].calls == 10
     names = {path.name for path in gym_run(w).iterdir()}
+    assert outcome.warnings == []
     assert {"gym_env.log", "gym_eval.stdout.log", "gym_eval.stderr.log", "gym_validate.log"} <= names
     assert len(list((gym_run(w) / "model_calls").iterdir())) == 10
     first = json.loads((gym_run(w) / "rollouts.jsonl").read_text().splitlines()[0])
@@ -113,9 +114,9 @@ async def test_a_later_attempt_sends_only_missing_rows_and_aggregates_all(
 @pytest.mark.parametrize(
     ("behaviour", "reason", "words"),
     [
-        ({"validate": "fail"}, "HostStartupFailed", "unresolved value: x"),
-        ({"start": "fail"}, "HostStartupFailed", "ImportError: no module named x"),
-        ({"start": "hang"}, "StartupTimeout", "still waiting for mcqa"),
+        ({"validate": "fail"}, "HostStartupFailed", "gym_run/gym_validate.log ends:\nunresolved value: x"),
+        ({"start": "fail"}, "HostStartupFailed", "gym_run/gym_env.log ends:\nImportError: no module named x"),
+        ({"start": "hang"}, "StartupTimeout", "still waiting for mcqa; gym_run/gym_env.log ends:\n1 / 2 servers ready"),
     ],
 )
 async def test_a_gym_that_does_not_start_says_why(
@@ -126,6 +127,72 @@ async def test_a_gym_that_does_not_start_says_why(
         outcome = await finish(w, target=target(startup_timeout_s=6))
     assert (outcome.state, outcome.reason) == ("Failed", reason)
     assert words in outcome.message
+
+
+async def test_a_long_log_is_whole_in_the_bundle_and_its_end_is_in_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, start="fail", lines=3000)
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w)
+    assert "line 2999" in outcome.message and "ImportError" in outcome.message
+    assert len(outcome.message) <= 1500
+    assert (gym_run(w) / "gym_env.log").read_text().count("line ") == 3000
+
+
+async def test_servers_that_end_during_collection_are_named_with_their_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, delay=30, crash=1)
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w)
+    assert (outcome.state, outcome.reason) == ("Failed", "HostLost")
+    assert "gym_run/gym_env.log ends:" in outcome.message and "Process `mcqa` finished unexpectedly!" in outcome.message
+
+
+async def test_a_collection_that_takes_too_long_shows_what_gym_said_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, delay=60, says="Collecting rollouts")
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, target=target(concurrency=1, collection_timeout_s=3))
+    assert outcome.reason == "CollectionTimeout" and "spec.target.gym.collectionTimeoutSeconds" in outcome.message
+    assert "gym_run/gym_eval.stderr.log ends:\nCollecting rollouts" in outcome.message
+
+
+async def test_what_takes_no_notice_is_killed_after_the_grace_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child ignores SIGINT and SIGTERM, and its parent ends at once."""
+    behave(monkeypatch, stubborn=True)
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, target=target(concurrency=1, shutdown_grace_s=2))
+    assert outcome.state == "Complete"
+    (warning,) = outcome.warnings
+    assert "1 processes of Gym did not end within 2 s (spec.target.gym.shutdownGraceSeconds)" in warning
+    assert "gym_run/gym_env.log ends:" in warning and "stubborn child" in warning
+    assert not [line for line in running() if "stubborn child" in line]
+
+
+@pytest.mark.parametrize(("params", "words"), [({"a": "x\\"}, "ends with a backslash"), ({"a": [{"b c": 1}]}, "'b c'")])
+async def test_what_gyms_command_line_cannot_express_is_refused_with_field_and_place(
+    tmp_path: Path, params: dict[str, Any], words: str
+) -> None:
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, target=target(hydra_params=params))
+    assert (outcome.state, outcome.reason) == ("Failed", "EvaluationFailed")
+    assert "spec.target.gym.hydraParams" in outcome.message and words in outcome.message
+
+
+async def test_what_came_by_env_secrets_is_in_no_log_and_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOL_TOKEN", "tool-token-value")
+    behave(monkeypatch, start="fail", prints="TOOL_TOKEN")
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, target=target(env_secret_names=["TOOL_TOKEN"]))
+    assert "it is ***" in outcome.message and "it is ***" in (gym_run(w) / "gym_env.log").read_text()
+    assert "tool-token-value" not in outcome.message + (gym_run(w) / "gym_env.log").read_text()
 
 
 async def test_an_image_without_gym_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 
 from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import Bound, HostState, Outcome
+from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.run import Evaluation
 from unit.evaluator_fakes import FakeHost, chat, evaluator_url, prompt_of, row, target, world
 
@@ -67,6 +68,7 @@ async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_8
     assert (outcome.versions["nemo-gym"], outcome.host_kernel) == ("0.5.0", "gVisor")
     assert decode_outcome(w.paths.termination_log.read_bytes()) == outcome
     assert w.hosts[0].shut_down
+    assert outcome.warnings == []
 
     directory = bundle(w.paths)
     summary = json.loads((directory / "summary.json").read_text())
@@ -80,6 +82,7 @@ async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_8
     ]
     assert all(r["agent_ref"] == {"name": "mcqa_simple_agent"} and "_nhx_model_calls" not in r for r in rollouts)
     assert len(list((directory / "gym_run" / "model_calls").iterdir())) == 10
+    assert (directory / "gym_run/gym_env.log").read_text() == w.hosts[0].log
 
 
 async def test_rollouts_run_at_the_asked_concurrency_over_all_hosts(tmp_path: Path) -> None:
@@ -280,10 +283,14 @@ async def test_a_host_that_cannot_start_fails_the_job_with_the_end_of_its_output
         host = w.hosts[0]
         host.evaluator = await evaluator_url(evaluation)
         await host.register(HostState.STARTING)
+        host.log = "noise\n" * 3000 + "ImportError: no module x\n"
+        await host.send_log()
         await host.register(HostState.FAILED, message="mcqa ended", output_tail=["noise", "ImportError: no module x"])
         outcome = await asyncio.wait_for(work, 60)
     assert (outcome.state, outcome.reason) == ("Failed", "HostStartupFailed")
-    assert "mcqa ended" in outcome.message and "ImportError: no module x" in outcome.message
+    assert "mcqa ended" in outcome.message
+    assert "gym_run/gym_env.log ends:\nnoise\nImportError: no module x" in outcome.message
+    assert (bundle(w.paths) / "gym_run/gym_env.log").read_text() == host.log
 
 
 async def test_the_startup_timeout_counts_from_the_launchers_start(tmp_path: Path) -> None:
@@ -307,8 +314,31 @@ async def test_the_collection_timeout_ends_the_job_and_scores_what_there_is(tmp_
         outcome = await finish(w.evaluation(plan), *w.hosts)
     assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "CollectionTimeout", "timeout")
     assert "collectionTimeoutSeconds" in outcome.message
+    assert "gym_run/gym_env.log ends:\nstarting\nUvicorn running" in outcome.message
     assert 0 < outcome.progress.done < 10
     assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (1.0, outcome.progress.done)
+
+
+async def test_processes_that_a_host_had_to_kill_are_a_warning_with_its_log(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].killed = 2
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+    assert outcome.state == "Complete"
+    (warning,) = outcome.warnings
+    assert "2 processes of Gym did not end within 5 s (spec.target.gym.shutdownGraceSeconds)" in warning
+    assert "gym_run/gym_env.log ends:\nstarting\nUvicorn running" in warning
+
+
+async def test_a_host_that_ends_without_a_word_does_not_hold_up_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(through_hosts, "LOG_MARGIN_S", 0.2)
+    async with world(tmp_path) as w:
+        work = asyncio.create_task(finish(w.evaluation(w.plan(ROWS, target=target(shutdown_grace_s=0.2))), *w.hosts))
+        w.hosts[0].says_goodbye = False
+        outcome = await work
+    assert (outcome.state, outcome.warnings) == ("Complete", [])
+    assert not (bundle(w.paths) / "gym_run/gym_env.log").exists()
 
 
 async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ async def api(directory: Path) -> AsyncIterator[tuple[str, HostRegistry]]:
     async with aiohttp.ClientSession() as session:
         progress = ProgressState(attempt=1, total=10)
         gateway = ModelGateway([route()], ModelKeys(paths_in(directory).model_keys), session, FailedCalls())
-        hosts = HostRegistry(dict(TOKENS.hosts), 30, session, progress)
+        hosts = HostRegistry(dict(TOKENS.hosts), 30, session, progress, directory)
         app = make_app(Services(TOKENS, gateway, progress, hosts, StagedEnvironment(archive, "sha256:d")))
         async with serving(app, host="127.0.0.1", port=0, canary_port=0) as port:
             yield f"http://127.0.0.1:{port}", hosts
@@ -117,3 +117,21 @@ async def test_what_a_host_says_about_itself_is_bounded(tmp_path: Path) -> None:
         assert await status("POST", f"{url}/hosts", "host-token-0", json=boast) == 200
     assert len(hosts.versions) == 24 and max(map(len, hosts.versions.values())) == 64
     assert len(hosts.kernel) == 200
+
+
+async def test_a_hosts_log_is_kept_under_the_name_that_its_token_gives_it(tmp_path: Path) -> None:
+    async with api(tmp_path) as (url, hosts):
+        assert (
+            await status("POST", f"{url}/hosts/log", "host-token-1", data=b"said", headers={"X-Nhx-Killed": "2"}) == 200
+        )
+        (end,) = await hosts.all_ended([1], 5)
+        assert await status("POST", f"{url}/hosts/log", "progress-token", data=b"said") == 401
+    assert (end.file, end.lines, end.killed) == ("gym_env.host-1.log", ("said",), 2)
+    assert not (tmp_path / "gym_env.log").exists()
+
+
+async def test_a_log_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nhx_gym_operator.api.wire.HOST_LOG_LIMIT_BYTES", 100)
+    async with api(tmp_path) as (url, hosts):
+        assert await status("POST", f"{url}/hosts/log", "host-token-0", data=without_length(b"x" * 1000)) == 413
+        assert await hosts.all_ended([0], 0.05) == []

@@ -172,6 +172,26 @@ async def test_a_model_that_the_job_does_not_declare_is_not_called_with_its_key(
     assert g.model.requests == []
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"models": ["org/dear-one"]},
+        {"Models": ["org/dear-one"]},
+        {"fallbacks": [{"model": "org/dear-one"}]},
+        {"context_window_fallbacks": []},
+        {"model_list": []},
+        {"user_config": {}},
+        {"api_base": "http://elsewhere/v1"},
+    ],
+)
+async def test_a_call_that_offers_the_server_other_models_is_not_made(tmp_path: Path, choice: dict[str, Any]) -> None:
+    async with gate(tmp_path) as g:
+        status, answer = await g.call(body={**CALL, **choice})
+    assert (status, answer["error"]["code"]) == (422, "model_not_declared")
+    assert next(iter(choice)) in answer["error"]["message"]
+    assert g.model.requests == []
+
+
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
 async def test_what_may_pass_is_repeated(tmp_path: Path, status: int) -> None:
     async with gate(tmp_path, in_turn(status), max_retries=1) as g:

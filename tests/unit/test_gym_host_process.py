@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ import pytest
 from nhx_gym_operator.gym_host import facts
 from nhx_gym_operator.gym_host.evaluator_client import EvaluatorError
 from nhx_gym_operator.gym_host.launcher import failure_message
-from nhx_gym_operator.gym_host.output import LINE_LIMIT, Output, secrets_in
+from nhx_gym_operator.gym_host.output import LINE_LIMIT, Kept, Output, secrets_in
 
 SOURCE = str(Path(facts.__file__).parents[2])
 
@@ -64,6 +65,30 @@ def test_the_tail_is_bounded_in_lines_and_width() -> None:
         print(len(output.tail()), max(map(len, output.tail())), output.tail()[-1].split()[0])
     """)
     assert done.stdout.splitlines()[-1] == f"80 {LINE_LIMIT} 499"
+
+
+def test_all_output_is_kept_masked_and_of_too_much_the_end(tmp_path: Path) -> None:
+    done = run(f"""
+        from pathlib import Path
+        from nhx_gym_operator.gym_host.output import Kept, Output
+        kept = Kept(Path({str(tmp_path)!r}, "whole.log"))
+        output = Output(["very-secret-key"], kept)
+        output.install()
+        print("first very-secret-key")
+        for number in range(20000):
+            print(number)
+        output.close()
+        whole = b"".join(kept.chunks()).decode().split()
+        print(whole[:3], whole[-1], len(whole))
+    """)
+    assert done.stdout.splitlines()[-1] == "['first', '***', '0'] 19999 20002", done.stderr
+    small = Kept(tmp_path / "small.log", limit_bytes=1000)
+    for number in range(10_000):
+        small.write(b"%d\n" % number)
+    lines = b"".join(small.chunks()).decode().splitlines()
+    lost = re.fullmatch(r"gym-host: the first (\d+) bytes are left out", lines[0])
+    assert lost and lines[-1] == "9999" and len(lines) < 300
+    assert int(lost[1]) + sum(len(line) + 1 for line in lines[1:]) == sum(len(str(n)) + 1 for n in range(10_000))
 
 
 def test_secrets_are_found_by_name_and_short_values_are_left_alone() -> None:

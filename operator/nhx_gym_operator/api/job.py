@@ -31,7 +31,14 @@ class JobSpec(ApiModel):
             rule(
                 "self == oldSelf",
                 "the spec of a job cannot change; delete the job and apply it again, or apply it under another name",
-            )
+            ),
+            rule(
+                "!has(self.target.gym.envSecrets) || !self.target.gym.envSecrets.exists(name, self.models.exists(m, "
+                "has(m.apiKey) && m.apiKey.secretKeyRef.name == self.target.gym.envSecrets[name].secretKeyRef.name))",
+                "envSecrets may not name a Secret that a model's apiKey names: environment code reads what is in "
+                "envSecrets, and Gym needs no model's key; put other values into a Secret of their own",
+                field=".target.gym.envSecrets",
+            ),
         )
     )
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from . import credentials
 from .origins import gym_config, page
 from .resource import ApiModel, FileSetName, SecretValue, relative_path, rule, validated
 
@@ -21,10 +22,15 @@ RESERVED_VARIABLES = rule(
     "!self.exists(name, name.matches('^(NHX_.*|LD_.*|PATH|HOME|PYTHONPATH|PYTHONHOME)$'))",
     "NHX_*, LD_*, PATH, HOME, PYTHONPATH and PYTHONHOME are set by the operator and its images; choose other names",
 )
-NO_PLAIN_CREDENTIALS = rule(
-    "!self.exists(name, name.matches('(?i)(^|_)(API_?KEY|ACCESS_KEY|PRIVATE_KEY|TOKEN|SECRET"
-    "|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTHORIZATION)S?$'))",
+NO_CREDENTIAL_NAMES = rule(
+    f"!self.exists(name, name.matches(r'{credentials.NAME}') && !name.matches(r'{credentials.SPECIAL_TOKEN}') && "
+    f"!(name.matches(r'{credentials.COUNT_NAME}') && self[name].matches(r'{credentials.COUNT}')))",
     "a name that ends like a credential's belongs in envSecrets, with its value in a Secret",
+)
+NO_CREDENTIAL_VALUES = rule(
+    f"!self.exists(name, self[name].matches(r'{credentials.VALUE}'))",
+    "a value that looks like a key, token or password belongs in envSecrets, with its value in a Secret; "
+    "the key of a model belongs in spec.models[].apiKey",
 )
 
 
@@ -102,21 +108,22 @@ class GymSpec(ApiModel):
         default={},
         max_length=256,
         description="Merged into Gym's own configuration, last. Nested as there: "
-        "`{a: {b: 1}}` sets `a.b`. For what no other field covers.",
+        "`{a: {b: 1}}` sets `a.b`. For what no other field covers: models stand in `models`, secrets in "
+        "`envSecrets`, and `${NAME_base_url}` or `${oc.env:NAME}` refer to them here.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
     env_vars: Annotated[dict[str, Annotated[str, Field(max_length=1024)]], gym_config("env_vars")] = Field(
         default={},
         max_length=64,
         description="Environment variables for Gym, in plain text. Anything secret belongs in `envSecrets`.",
-        json_schema_extra=validated(VARIABLE_NAMES, RESERVED_VARIABLES, NO_PLAIN_CREDENTIALS),
+        json_schema_extra=validated(VARIABLE_NAMES, RESERVED_VARIABLES, NO_CREDENTIAL_NAMES, NO_CREDENTIAL_VALUES),
     )
     env_secrets: Annotated[dict[str, SecretValue], gym_config("env_secrets")] = Field(
         default={},
         max_length=64,
         description="Environment variables for Gym whose values stand in Secrets. They enter the "
         "sandbox: environment code can read them. Model keys belong in `models` instead, where "
-        "the sandbox never sees them.",
+        "the sandbox never sees them: a Secret that a model names is refused here.",
         json_schema_extra=validated(VARIABLE_NAMES, RESERVED_VARIABLES),
     )
     num_repeats: Annotated[int, gym_config("num_repeats")] = Field(

@@ -24,6 +24,8 @@ HOST_PORT = 8000
 HEALTH_PATH = "/healthz"
 ENVIRONMENT_PATH = "/environment"
 HOSTS_PATH = "/hosts"
+HOST_LOG_PATH = "/hosts/log"
+"""`POST`, once per host at its end: all that Gym printed there, as plain text with secrets masked."""
 PROGRESS_PATH = "/progress"
 MODEL_PATH = "/models/{name}/v1"
 """Prefix under which an OpenAI-compatible API of the job's model `name` is served."""
@@ -37,6 +39,9 @@ IMAGES_HEADER = "X-Nhx-Images"
 """With the operator's `GET /progress`: image digest by role as a JSON object. Only the kubelet knows them, and it tells
 nobody but the API server."""
 ENVIRONMENT_DIGEST_HEADER = "X-Nhx-Environment-Digest"
+KILLED_HEADER = "X-Nhx-Killed"
+"""With a host's log: how many of Gym's processes did not end within the grace."""
+HOST_LOG_LIMIT_BYTES = 64 << 20
 
 EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"

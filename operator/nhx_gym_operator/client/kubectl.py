@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from typing import Any
+
+from ..api import deep_json
 
 CALL_TIMEOUT_SECONDS = 60.0
 """A single call that answers at once (get, create, delete) may take this long."""
@@ -73,7 +74,7 @@ class Kubectl:
         return result.stdout
 
     def json(self, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
-        return json.loads(self.text(*arguments, "--output=json", stdin=stdin))
+        return deep_json.loads(self.text(*arguments, "--output=json", stdin=stdin))
 
     def open(self, *arguments: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
         """A kubectl that keeps writing; its standard output is a pipe of bytes."""

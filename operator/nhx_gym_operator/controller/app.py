@@ -16,7 +16,7 @@ from typing import Any
 import kopf
 from kubernetes.aio.client import Configuration
 
-from . import caches, clock
+from . import caches, clock, kopf_reader
 from .kube import KubeClient, Resource
 from .reconciler import Reconciler
 from .settings import Installation
@@ -59,6 +59,7 @@ class Operator:
         self._stop.set()
 
     async def run(self) -> None:
+        kopf_reader.install()
         self._register()
         namespaces = self._installation.settings.watch_namespaces
         try:

@@ -6,7 +6,6 @@ and time that a controller with thousands of objects has better uses for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio import client, config
 
+from ..api import deep_json
 from ..api.constants import FIELD_MANAGER, FILESET_KIND, FILESET_PLURAL, GROUP, JOB_KIND, JOB_PLURAL, VERSION
 
 Manifest = dict[str, Any]
@@ -199,7 +199,7 @@ class KubeClient:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
         if response.status >= 300:
             raise _error(response.status, data)
-        return json.loads(data)
+        return deep_json.loads(data)
 
 
 _TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
@@ -207,7 +207,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
 
 def _error(status: int, data: bytes) -> ApiError:
     try:
-        answer = json.loads(data)
+        answer = deep_json.loads(data)
         causes = (answer.get("details") or {}).get("causes") or ()
         return ApiError(
             status,

@@ -46,6 +46,9 @@ _GYM_REPEATS = frozenset({408, 409, 429})
 _CONTEXT_LENGTH = re.compile(r"context[ _]length|max_tokens must be at least 1", re.IGNORECASE)
 """How OpenAI-compatible servers say that prompt and answer do not fit (`context_length_exceeded`; for
 vLLM the messages that vllm_model's app.py lists)."""
+_MODEL_CHOICE = re.compile(r"models|(.*_)?fallbacks?|route|model_list|user_config|api_base|base_url", re.IGNORECASE)
+"""Fields by which some servers take another model or endpoint than `model` says: OpenRouter's `models` and `route`,
+LiteLLM's `fallbacks`, `context_window_fallbacks`, `model_list`, `user_config`, `api_base`."""
 _MAX_WORDS = 1000
 
 log = logging.getLogger(__name__)
@@ -320,6 +323,9 @@ def _foreign_model(body: bytes, route: ModelRoute) -> str | None:
     if not isinstance(call, _Pairs):
         return "the request's body is not a JSON object"
     # Of two such keys servers read one or the other, and some take a key in any case for it.
+    choices = [key for key, _ in call if _MODEL_CHOICE.fullmatch(key)]
+    if choices:
+        return f"the request's {choices[0][:64]!r} would let the server choose a model; {route.model!r} is declared"
     asked = [value for key, value in call if key.lower() == "model"]
     if asked in ([], [route.model]) and all(key == "model" for key, _ in call if key.lower() == "model"):
         return None

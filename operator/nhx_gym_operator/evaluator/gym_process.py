@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.process import (
     drain_pumps,
     gym_executable,
     gym_invocation_env,
-    terminate,
 )
 from pydantic import ValidationError
 
@@ -25,12 +24,15 @@ from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings
 from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV, EVALUATOR_PORT, GymTarget, ModelRoute
 
 from .errors import JobFailed
+from .gym_logs import explained
+from .process_group import end_group
 
 VENV_DIR_ENV = "NEMO_GYM_VENV_DIR"
 DEFAULT_VENV_DIR = "/opt/gym_venvs"
 
 _LEFT_OUT = (b"Request info: ", b"Request kwargs: ")
 """Lines of Gym's request debugging that hold headers, keys among them, and whole prompts."""
+_SHORTEST_SECRET = 8
 
 log = logging.getLogger(__name__)
 
@@ -89,21 +91,28 @@ def own_run_dir(directory: Path) -> str:
     return f"hydra.run.dir={hydra_scalar(str(directory))}"
 
 
+def hidden_values(target: GymTarget, token: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """What Gym's output must not show: our token, and what came by `envSecrets`. A short value is no secret, and hiding
+    it would only make the output unreadable."""
+    values = {environment.get(name, "") for name in target.env_secret_names}
+    return sorted({token, *(value for value in values if len(value) >= _SHORTEST_SECRET)}, key=len, reverse=True)
+
+
 class LogFile:
-    """What a child prints, on its way to a file in the bundle: without our token, and without the lines
+    """What a child prints, on its way to a file in the bundle: without secrets, and without the lines
     in which Gym repeats whole requests."""
 
-    def __init__(self, path: Path, token: str) -> None:
+    def __init__(self, path: Path, hidden: Iterable[str]) -> None:
         self.tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
-        self._path = path
-        self._token = token.encode()
+        self.path = path
+        self._hidden = [value.encode() for value in hidden if value]
 
     async def follow(self, stream: asyncio.StreamReader | None) -> None:
         """Copy until the stream ends."""
         if stream is None:
             return
         rest = b""
-        with self._path.open("wb") as file:
+        with self.path.open("wb") as file:
             while chunk := await stream.read(65536):
                 *lines, rest = (rest + chunk).split(b"\n")
                 file.write(b"".join(self._kept(line + b"\n") for line in lines))
@@ -113,8 +122,8 @@ class LogFile:
     def _kept(self, line: bytes) -> bytes:
         if not line or any(start in line for start in _LEFT_OUT):
             return b""
-        if self._token:
-            line = line.replace(self._token, b"***")
+        for value in self._hidden:
+            line = line.replace(value, b"***")
         self.tail.append(line.decode("utf-8", errors="replace").rstrip())
         return line
 
@@ -137,6 +146,7 @@ class GymProcess:
         *,
         stdout: Path,
         stderr: Path | None = None,
+        hidden: Sequence[str] = (),
         grace_s: float,
     ) -> GymProcess:
         """Start `gym` with these arguments. Without `stderr` both streams go to `stdout`, in order."""
@@ -149,10 +159,10 @@ class GymProcess:
             stderr=asyncio.subprocess.PIPE if stderr else asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
-        logs = [LogFile(stdout, environment.get(TOKEN_ENV, ""))]
+        logs = [LogFile(stdout, hidden)]
         pumps = [asyncio.create_task(logs[0].follow(process.stdout))]
         if stderr:
-            logs.append(LogFile(stderr, environment.get(TOKEN_ENV, "")))
+            logs.append(LogFile(stderr, hidden))
             pumps.append(asyncio.create_task(logs[1].follow(process.stderr)))
         log.info("started %s", name)
         return cls(name, process, pumps, logs, grace_s)
@@ -161,12 +171,13 @@ class GymProcess:
     def returncode(self) -> int | None:
         return self.process.returncode
 
-    async def stop(self) -> None:
-        """End the whole process group within the grace, and its log pumps with it."""
-        await terminate(self.process, grace_s=self.grace_s)
+    async def stop(self) -> int:
+        """End the whole process group within the grace, and its log pumps with it. Returns how many were killed."""
+        killed = await end_group(self.process, self.grace_s)
         await drain_pumps(self.pumps, grace_s=min(self.grace_s, 5.0), what=self.name)
+        return killed
 
-    def last_lines(self, count: int = 15) -> str:
-        """The end of what it printed."""
-        lines = next((log.tail for log in reversed(self.logs) if log.tail), deque())
-        return "\n".join(line[:300] for line in list(lines)[-count:])
+    def explained(self, message: str) -> str:
+        """`message` with the log that says most about its end, and that log's last lines."""
+        last = next((log for log in reversed(self.logs) if log.tail), self.logs[0])
+        return explained(message, last.path.name, last.tail)

@@ -9,9 +9,12 @@ another `boot_id` and registers again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 
@@ -19,14 +22,13 @@ from nhx_gym_operator.api.conditions import SandboxReason
 from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState
 
 from .errors import JobFailed
+from .gym_logs import GymEnd, explained, host_log, last_lines
 from .progress import ProgressState
 
 REGISTER_WAIT_S = 900.0
 """"Host ready wait | Fixed for Evaluator jobs | 900s" (gym-sandbox-configuration.mdx)."""
 PROBE_TIMEOUT_S = 5.0
 PROBE_LOST_EVERY_S = 5.0
-_TAIL_LINES = 15
-_TAIL_LINE_LENGTH = 300
 _MAX_VERSIONS = 24
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ class _Slot:
     lost: Host | None = None
     """The host that stopped answering. It may answer again, as long as no other came in its place."""
     next_probe: float = 0.0
+    killed: int | None = None
+    """Set once the host has sent its log: how many of Gym's processes it had to kill."""
 
 
 @dataclass
@@ -69,6 +73,8 @@ class HostRegistry:
     startup_timeout_s: float
     session: aiohttp.ClientSession
     progress: ProgressState
+    logs: Path
+    """Where hosts' logs are kept while the job runs."""
     register_wait_s: float = REGISTER_WAIT_S
     port: int | None = HOST_PORT
     """Where hosts listen. None takes each host's word for it, which no sandboxed host may give."""
@@ -102,6 +108,29 @@ class HostRegistry:
         log.info("host %d is %s", registration.ordinal, registration.state)
         self._say()
         self._changed.set()
+
+    def log_file(self, ordinal: int) -> Path:
+        """Where a host's log is, once it has sent it. Raises `KeyError` for an ordinal that the job does not have."""
+        if ordinal not in self._slots:
+            raise KeyError(ordinal)
+        return self.logs / host_log(ordinal)
+
+    def ended(self, ordinal: int, killed: int) -> None:
+        """A host has ended, and its log is in."""
+        self._slots[ordinal].killed = killed
+        log.info("the log of host %d is in; %d processes had to be killed there", ordinal, killed)
+        self._changed.set()
+
+    async def all_ended(self, told: Iterable[int], timeout_s: float) -> list[GymEnd]:
+        """How the hosts that were `told` to end have ended; without those that do not say so in time."""
+        waited_for = [self._slots[ordinal] for ordinal in told]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while any(slot.killed is None for slot in waited_for):
+                    self._changed.clear()
+                    await self._changed.wait()
+        logs = {ordinal: self.log_file(ordinal) for ordinal, slot in self._slots.items() if slot.killed is not None}
+        return [GymEnd(file.name, last_lines(file), self._slots[n].killed or 0) for n, file in logs.items()]
 
     def ready(self) -> list[Host]:
         """Hosts that take rollouts now."""
@@ -167,7 +196,7 @@ class HostRegistry:
             raise JobFailed(
                 SandboxReason.STARTUP_TIMEOUT,
                 f"gym host {ordinal} was not ready {self.startup_timeout_s:g} s after its launcher started"
-                " (spec.target.gym.startupTimeoutSeconds); its log says what Gym was doing",
+                " (spec.target.gym.startupTimeoutSeconds); its log says what Gym was doing: kubectl nhx logs",
             )
 
     def _lose(self, host: Host) -> None:
@@ -178,8 +207,7 @@ class HostRegistry:
             self._say()
 
     def _fail(self, slot: _Slot, registration: HostRegistration) -> None:
-        tail = "\n".join(line[:_TAIL_LINE_LENGTH] for line in registration.output_tail[-_TAIL_LINES:])
-        words = f"{registration.message[:1000]}\n{tail}".rstrip()
+        words = explained(registration.message[:500], host_log(registration.ordinal), registration.output_tail)
         if slot.host is None:
             failure = JobFailed(
                 SandboxReason.HOST_STARTUP_FAILED, f"gym host {registration.ordinal} could not start Gym: {words}"

@@ -26,7 +26,8 @@ from .rollouts import Failure
 REWARD = "gym_reward."
 GYM = "runner.gym."
 MAX_MESSAGE = 1500
-PACKAGES = ("nemo-helix-plugin", "nemo-sandboxed-gym", "nhx-gym-operator")
+SDK_PACKAGE = "nemo-helix-plugin"
+PACKAGES = (SDK_PACKAGE, "nemo-sandboxed-gym", "nhx-gym-operator")
 GYM_PACKAGES = ("nemo-gym", "ray")
 
 log = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ from .dataset import Dataset, DatasetError, Subset, load_dataset, load_taskset, 
 from .errors import JobFailed
 from .failed_calls import FailedCalls
 from .gateway import ModelGateway
-from .gym_process import runtime_config
+from .gym_logs import GymEnd, explained
+from .gym_process import hidden_values, runtime_config
 from .hosts import HostRegistry
 from .journal import ForeignJournal, Journal, JournalError, JournalHeader
 from .model_keys import ModelKeyError, ModelKeys
@@ -47,6 +49,8 @@ REPORT_INTERVAL_S = 2.0
 """How stale the termination message of a killed evaluator may be."""
 SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
 """Failures that a later attempt of the job tries once more. The others would end the same way."""
+_BESIDE_A_LOG = 500
+"""Characters of a message that leave room for a log's last lines."""
 
 log = logging.getLogger(__name__)
 JobState = Literal["Running", "Complete", "Failed"]
@@ -87,6 +91,7 @@ class Evaluation:
     """Set once the bucket has shown that it takes files."""
     _stopped: JobFailed | None = None
     """Why collection ended early, if it did: what was collected is still scored."""
+    _end: GymEnd | None = None
 
     def __post_init__(self) -> None:
         self.progress = ProgressState(self.plan.attempt)
@@ -180,8 +185,11 @@ class Evaluation:
             journal.measure = self._gateway.usage
             if self.plan.placement is Placement.SANDBOXED:
                 timeout = self.plan.target.startup_timeout_s
+                logs = self.paths.work / "host-logs"
+                logs.mkdir(parents=True, exist_ok=True)
+                stack.callback(self._keep_host_logs, logs)
                 self._registry = HostRegistry(
-                    dict(self.tokens.hosts), timeout, local, self.progress, port=self.ports.hosts
+                    dict(self.tokens.hosts), timeout, local, self.progress, logs, port=self.ports.hosts
                 )
             services = Services(self.tokens, self._gateway, self.progress, self._registry, self.environment)
             serve = serving(
@@ -243,18 +251,34 @@ class Evaluation:
 
         runner = JournaledGymRunner(self.plan, journal, work_dir / "gym_run", collect)
         summary = await evaluate(self.plan, dataset.tasks, runner, work_dir)
+        self._note_end(await collector.ended())
         self.progress.stage = Stage.DONE
         failures = list(journal.failures.values())
         failures += [runner.unrecorded] * (self.progress.total - len(journal.results) - len(failures))
         return self._ended(summary, len(journal.results), failures)
 
+    def _note_end(self, end: GymEnd) -> None:
+        self._end = end
+        if end.killed:
+            grace = f"{self.plan.target.shutdown_grace_s:g} s (spec.target.gym.shutdownGraceSeconds)"
+            message = f"{end.killed} processes of Gym did not end within {grace} and were killed"
+            self.warnings.append(well_formed(explained(message, end.file, end.lines)))
+
+    def _keep_host_logs(self, logs: Path) -> None:
+        """What hosts sent of their output, put beside Gym's other files once nothing makes that directory anew."""
+        directory = self.paths.attempt(self.plan.attempt) / "gym_run"
+        for file in logs.iterdir():
+            directory.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, directory / file.name)
+
     def _collector(self, work_dir: Path, local: aiohttp.ClientSession, port: int) -> Collector:
         """The one decision between the two ways to collect."""
         target = self.plan.target
         if self._registry is not None:
-            return ThroughHosts(self._registry, local, self._failed_calls, concurrency=target.concurrency)
+            return ThroughHosts(self._registry, local, self._failed_calls, target)
         config = runtime_config(target, self.plan.models, port)
-        return InContainer(config, work_dir / "gym_run", self.tokens.local_gym, self._failed_calls)
+        token = self.tokens.local_gym
+        return InContainer(config, work_dir / "gym_run", token, self._failed_calls, hidden_values(target, token))
 
     async def _collect(
         self, collector: Collector, rollouts: list[Rollout], journal: Journal, runner: JournaledGymRunner
@@ -390,7 +414,10 @@ class Evaluation:
         stopped = self._stopped
         if stopped is not None and (judged.state == "Failed" or stopped.reason == RunReason.COLLECTION_TIMEOUT):
             outcome.state, outcome.reason = "Failed", stopped.reason
-            outcome.message = f"{stopped.message}; {judged.message}"[:MAX_MESSAGE]
+            message = f"{stopped.message}; {judged.message}"[:MAX_MESSAGE]
+            if stopped.reason == RunReason.COLLECTION_TIMEOUT and self._end is not None:
+                message = explained(message[:_BESIDE_A_LOG], self._end.file, self._end.lines)
+            outcome.message = well_formed(message)
             outcome.failure_class = stopped.failure_class or judged.failure_class
         elif not done and self._gateway is not None:
             for name, words in self._gateway.dead_models().items():

@@ -29,6 +29,7 @@ from nhx_evals_sdk.values.results import AggregateScore
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
 
 from .journal import Journal
+from .outcome import SDK_PACKAGE, own_versions
 from .rollouts import AGENT_REF, MODEL_CALLS, Failure, Rollout, rollouts_of, strict_json, task_row
 
 NOT_COLLECTED = Failure(FailureClass.KILLED, "not collected before the job ended")
@@ -197,6 +198,8 @@ async def evaluate(
                 "started_at": started,
                 "finished_at": finished,
                 "duration_sec": (finished - started).total_seconds(),
+                # The SDK looks for a distribution of its own name, but is published inside this one.
+                "sdk_version": result.metadata.sdk_version or own_versions().get(SDK_PACKAGE),
             }
         ),
         work_dir=work_dir,

@@ -65,6 +65,7 @@ def make_app(services: Services) -> web.Application:
     app.router.add_get(wire.HEALTH_PATH, api.health)
     app.router.add_get(wire.PROGRESS_PATH, api.progress)
     app.router.add_post(wire.HOSTS_PATH, api.register)
+    app.router.add_post(wire.HOST_LOG_PATH, api.host_log)
     app.router.add_get(wire.ENVIRONMENT_PATH, api.environment)
     app.router.add_get(f"{prefix}/models", services.gateway.list_models)
     app.router.add_post(f"{prefix}/{{path:{calls}}}", services.gateway.call)
@@ -121,6 +122,22 @@ class _Api:
             return _refused(403, f"this token is not that of host {registration.ordinal}")
         hosts.register(registration, request.remote or "")
         return web.json_response({"status": "registered"})
+
+    async def host_log(self, request: web.Request) -> web.Response:
+        """The log of the host whose token it is; what it sends has a bound, and its name is not its own to choose."""
+        hosts = self._services.hosts
+        if hosts is None:
+            return _refused(404, "this job has no gym hosts")
+        size = 0
+        with hosts.log_file(request[CALLER]).open("wb") as file:
+            async for chunk in request.content.iter_any():
+                size += len(chunk)
+                if size > wire.HOST_LOG_LIMIT_BYTES:
+                    return _refused(413, f"a log has at most {wire.HOST_LOG_LIMIT_BYTES} bytes")
+                file.write(chunk)
+        killed = request.headers.get(wire.KILLED_HEADER, "")
+        hosts.ended(request[CALLER], int(killed) if killed.isdecimal() and len(killed) < 6 else 0)
+        return web.json_response({"status": "kept"})
 
     async def environment(self, _: web.Request) -> web.StreamResponse:
         environment = self._services.environment

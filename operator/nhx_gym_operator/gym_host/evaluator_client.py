@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
 import aiohttp
 
-from nhx_gym_operator.api.wire import ENVIRONMENT_DIGEST_HEADER, ENVIRONMENT_PATH, HOSTS_PATH, HostRegistration
+from nhx_gym_operator.api.wire import (
+    ENVIRONMENT_DIGEST_HEADER,
+    ENVIRONMENT_PATH,
+    HOST_LOG_PATH,
+    HOSTS_PATH,
+    KILLED_HEADER,
+    HostRegistration,
+)
 from nhx_gym_operator.gym_host.environment import ARCHIVE_LIMIT_BYTES
 
 DEADLINE_S = 120.0
@@ -43,6 +50,18 @@ class EvaluatorClient:
                 await _require_success(response)
 
         await self._retry("registration", call, deadline_s or self._deadline_s)
+
+    async def send_log(self, chunks: Callable[[], Iterable[bytes]], killed: int, *, deadline_s: float) -> None:
+        """Hand over what Gym printed. Raises `EvaluatorError`."""
+
+        async def call(session: aiohttp.ClientSession) -> None:
+            body = _stream(chunks())
+            async with session.post(
+                self._url + HOST_LOG_PATH, data=body, headers={KILLED_HEADER: str(killed)}
+            ) as answer:
+                await _require_success(answer)
+
+        await self._retry("the log", call, deadline_s)
 
     async def fetch_environment(self, archive: Path) -> str:
         """Write the staged environment's archive to `archive`; return the tree's digest. Raises `EvaluatorError`."""
@@ -87,6 +106,11 @@ async def _require_success(response: aiohttp.ClientResponse) -> None:
     if response.status >= 500 or response.status in (408, 425, 429):
         raise _RetryableError(answer)
     raise EvaluatorError(f"the evaluator refused {response.method} {response.url.path}: {answer}")
+
+
+async def _stream(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
 
 
 async def _save(response: aiohttp.ClientResponse, archive: Path) -> None:

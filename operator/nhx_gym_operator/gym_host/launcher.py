@@ -34,7 +34,7 @@ from nhx_gym_operator.api.wire import (
 from nhx_gym_operator.gym_host import environment, facts, gym_config, processes
 from nhx_gym_operator.gym_host.evaluator_client import EvaluatorClient, EvaluatorError
 from nhx_gym_operator.gym_host.gym import Gym
-from nhx_gym_operator.gym_host.output import Output, secrets_in
+from nhx_gym_operator.gym_host.output import Kept, Output, secrets_in
 from nhx_gym_operator.gym_host.server import HostServer
 
 BUNDLED_VENVS_DIR = "/opt/gym_venvs"
@@ -47,6 +47,9 @@ _STARTUP_SHARE = 0.97
 _KILL_RESERVE_S = 3.0
 """Part of the grace period kept for ending what did not end by itself."""
 _MESSAGE_LIMIT = 2000
+_PIPE_S = 0.3
+_LOG_DEADLINE_S = 5.0
+"""Inside the pod's own margin after the job's grace."""
 
 
 class StartupError(RuntimeError):
@@ -173,12 +176,13 @@ class Launcher:
     async def _fail(self, error: Exception) -> None:
         self._server.ending.set()
         # What a dying server printed last is still on its way through the pipe.
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(_PIPE_S)
         kills = facts.out_of_memory_kills()
         message = self._output.mask(failure_message(error, kills))
         self._server.gym, self._server.failure = None, message
         print(f"gym-host: {message}", flush=True)
         _write_termination_log(f"gym-host: {message}")
+        await self._send_log()
         try:
             await self._register(HostState.FAILED, message, deadline_s=REPORT_DEADLINE_S)
         except EvaluatorError as unheard:
@@ -195,6 +199,19 @@ class Launcher:
             print(f"gym-host: Gym did not end by itself ({type(error).__name__}: {error})", flush=True)
         killed = processes.end_descendants(_before(deadline, _KILL_RESERVE_S / 2))
         print(f"gym-host: stopped{f', {killed} processes had to be killed' if killed else ''}", flush=True)
+        if self._server.failure is None:
+            await self._send_log(killed)
+
+    async def _send_log(self, killed: int = 0) -> None:
+        """Once, at the end, since the evaluator keeps what came last. A host without an evaluator has the pod's log."""
+        if self._output.kept is None:
+            return
+        # What was printed a moment ago is still on its way through the pipe.
+        await asyncio.sleep(_PIPE_S)
+        try:
+            await self._evaluator.send_log(self._output.kept.chunks, killed, deadline_s=_LOG_DEADLINE_S)
+        except EvaluatorError as unheard:
+            print(f"gym-host: the log could not be handed over: {unheard}", flush=True)
 
 
 async def in_daemon_thread(function: Callable[[], None]) -> None:
@@ -239,7 +256,8 @@ def _write_termination_log(text: str) -> None:
 
 def main(plan: HostPlan) -> int:
     token = Path(TOKENS_DIR, "host").read_text(encoding="utf-8").strip()
-    output = Output([token, *secrets_in(dict(os.environ) | plan.target.env_vars, plan.target.env_secret_names)])
+    secrets = [token, *secrets_in(dict(os.environ) | plan.target.env_vars, plan.target.env_secret_names)]
+    output = Output(secrets, Kept(Path(WORK_DIR, "gym-host.log")))
     output.install()
     processes.adopt_orphans()
 

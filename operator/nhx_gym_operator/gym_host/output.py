@@ -7,11 +7,15 @@ ones are kept, because a server that dies at start says why there and nowhere el
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from nhx_gym_operator.api.wire import HOST_LOG_LIMIT_BYTES
 
 TAIL_LINES = 80
 LINE_LIMIT = 500
@@ -36,10 +40,40 @@ def secrets_in(environment: dict[str, str], names: Iterable[str] = ()) -> list[s
     return sorted(values, key=lambda value: (-len(value), value))
 
 
-class Output:
-    """The container's output: masked, passed on, its tail kept."""
+class Kept:
+    """A file with the output as it is passed on. Above `limit_bytes` its older half is given up."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, path: Path, limit_bytes: int = HOST_LOG_LIMIT_BYTES - 4096) -> None:
+        self._path, self._older = path, path.with_suffix(".older")
+        self._half = limit_bytes // 2
+        self._file = path.open("wb")
+        self._lost = 0
+
+    def write(self, line: bytes) -> None:
+        self._file.write(line)
+        if self._file.tell() > self._half:
+            self._lost += self._older.stat().st_size if self._older.exists() else 0
+            self._file.close()
+            self._path.replace(self._older)
+            self._file = self._path.open("wb")
+
+    def chunks(self) -> Iterator[bytes]:
+        """All that is kept, oldest first."""
+        self._file.flush()
+        if self._lost:
+            yield f"gym-host: the first {self._lost} bytes are left out\n".encode()
+        for path in (self._older, self._path):
+            if path.exists():
+                with path.open("rb") as file:
+                    while chunk := file.read(1 << 20):
+                        yield chunk
+
+
+class Output:
+    """The container's output: masked, passed on, its tail kept, and all of it in `kept`."""
+
+    def __init__(self, secrets: Iterable[str], kept: Kept | None = None) -> None:
+        self.kept = kept
         # A secret with line breaks is printed as lines, each of which gives a part of it away.
         parts = {part for secret in secrets for part in (secret, *secret.splitlines())}
         self._secrets = [
@@ -84,6 +118,10 @@ class Output:
 
     def _emit(self, log: int, line: bytes) -> None:
         masked = self._masked(line)
+        if self.kept:
+            # A full disk must not end the pod's own log.
+            with contextlib.suppress(OSError):
+                self.kept.write(masked)
         if text := masked.decode(errors="replace").strip():
             # Progress bars redraw one line with carriage returns; only the last state is of use.
             self._tail.append(text.rpartition("\r")[2][:LINE_LIMIT])

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from itertools import product
-from typing import Any
-
-from ...api import bundled, gym_models
+from ...api import bundled
 from ...api.conditions import AcceptedReason
 from ...api.job import JobSpec
 from ...workloads.options import Images, Limits
 from ..observation import Refused
+from . import hydra_params
 
-MAX_HYDRA_BYTES = 64 * 1024
-"""As JSON. The plan that carries them is one environment string, of which Linux takes 128 KiB."""
 MAX_SPEC_BYTES = 112 * 1024
-MAX_HYDRA_DEPTH = 64
-"""Serialisers stop at some hundred levels."""
 
 
 def refuse(spec: JobSpec, images: Images, limits: Limits) -> Refused | None:
@@ -31,29 +24,8 @@ def refuse(spec: JobSpec, images: Images, limits: Limits) -> Refused | None:
 
 
 def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
-    """Refuses what would be ignored (the models' routes are the gateway's) or not fit."""
-    params = spec.target.gym.hydra_params
-    for model, (what, field) in product(spec.models, gym_models.FIELDS.items()):
-        param = gym_models.setting(model.name, what)
-        if param in params:
-            return Refused(
-                AcceptedReason.INVALID_SPEC,
-                f"spec.target.gym.hydraParams.{param} is set by the operator; "
-                f"put the value into spec.models[name={model.name}].{field}",
-            )
-    if _depth_exceeds(params, MAX_HYDRA_DEPTH):
-        return Refused(
-            AcceptedReason.INVALID_SPEC,
-            f"spec.target.gym.hydraParams are nested more than {MAX_HYDRA_DEPTH} levels deep",
-        )
-    size = len(json.dumps(params).encode())
-    if size > MAX_HYDRA_BYTES:
-        return Refused(
-            AcceptedReason.INVALID_SPEC,
-            f"spec.target.gym.hydraParams are {size} bytes as JSON, at most {MAX_HYDRA_BYTES} are taken; "
-            f"put large values into an environment's own configuration",
-        )
-    return None
+    why = hydra_params.refusal(spec)
+    return Refused(AcceptedReason.INVALID_SPEC, why) if why else None
 
 
 def _refuse_size(spec: JobSpec) -> Refused | None:
@@ -77,19 +49,6 @@ def _refuse_limit(what: str, asked: int | None, most: int | None) -> Refused | N
         f"spec.limits.{what} is {asked}, and the operator's setting limits.max{what.title()} allows {most}; "
         f"lower it or leave it out",
     )
-
-
-def _depth_exceeds(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [
-            inner
-            for each in level
-            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
-        ]
-        if not level:
-            return False
-    return any(isinstance(each, dict | list) for each in level)
 
 
 def _refuse_server(spec: JobSpec, images: Images) -> Refused | None:

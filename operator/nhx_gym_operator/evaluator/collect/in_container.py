@@ -30,11 +30,12 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.process import VALIDATE_TIMEOUT_S, pe
 from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
 
-from nhx_gym_operator.api.conditions import SandboxReason
+from nhx_gym_operator.api.conditions import RunReason, SandboxReason
 from nhx_gym_operator.api.wire import FailureClass
 
 from ..errors import JobFailed
 from ..failed_calls import FailedCalls
+from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
 from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .protocol import AggregatesMissing, Record
@@ -56,25 +57,29 @@ log = logging.getLogger(__name__)
 class InContainer:
     """A `Collector` that runs Gym beside itself. Files go to `directory`, the bundle's `gym_run`."""
 
-    def __init__(self, config: GymRuntimeConfig, directory: Path, token: str, failed_calls: FailedCalls) -> None:
+    def __init__(
+        self, config: GymRuntimeConfig, directory: Path, token: str, failed_calls: FailedCalls, hidden: Sequence[str]
+    ) -> None:
         self._config = config
         self._directory = directory
         self._token = token
+        self._hidden = hidden
         self._failed_calls = failed_calls
         self._gym = ""
         self._environment: dict[str, str] = {}
         self._servers: GymProcess | None = None
         self._aggregated: set[RolloutKey] | None = None
         self._runs = 0
-        self._last_words = ""
+        self._last_run: GymProcess | None = None
+        self._killed = 0
 
     async def __aenter__(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._gym = find_gym()
         self._environment = gym_environment(self._config, self._token)
-        selection = selection_args(self._config, self._directory)
+        selection = self._selection()
         await self._validate(selection)
-        log_file = self._directory / "gym_env.log"
+        log_file = self._directory / ENV_LOG
         self._servers = await self._start(["env", "start", *selection], stdout=log_file)
         try:
             await self._until_ready(self._servers, log_file)
@@ -85,7 +90,12 @@ class InContainer:
 
     async def __aexit__(self, *_: object) -> None:
         if self._servers is not None:
-            await self._servers.stop()
+            self._killed = await self._servers.stop()
+
+    async def ended(self) -> GymEnd:
+        files = [self._directory / name for name in (*reversed(EVAL_LOGS), ENV_LOG)]
+        file = next((file for file in files if not self._killed and last_lines(file)), files[-1])
+        return GymEnd(file.name, last_lines(file), self._killed)
 
     async def collect(self, rollouts: Sequence[Rollout], record: Record, is_spent: Callable[[], bool]) -> None:
         missing = {rollout.key: rollout for rollout in rollouts}
@@ -100,7 +110,8 @@ class InContainer:
             if idle_runs >= RUNS_WITHOUT_A_ROW or (complete and not ended):
                 break
         for rollout in missing.values():
-            words = f"`gym eval run` ended without a result for it, {idle_runs} times in a row:\n{self._last_words}"
+            words = f"`gym eval run` ended without a result for it, {idle_runs} times in a row"
+            words = self._last_run.explained(words) if self._last_run else words
             await record(rollout, Failure(FailureClass.ENVIRONMENT, words[:MAX_MESSAGE]))
 
     async def aggregate(
@@ -117,6 +128,14 @@ class InContainer:
         except (OSError, ValueError) as error:
             raise AggregatesMissing(f"`gym eval run` wrote no readable {file.name}: {error}") from error
 
+    def _selection(self) -> list[str]:
+        try:
+            return selection_args(self._config, self._directory)
+        except ValueError as error:
+            # Hydra's command line has no words for some strings and keys, a sandboxed host takes any.
+            message = f"spec.target.gym.hydraParams: {error} (a sandboxed job takes it as it is)"
+            raise JobFailed(RunReason.EVALUATION_FAILED, message) from error
+
     @property
     def _output(self) -> Path:
         return self._directory / "rollouts.jsonl"
@@ -131,22 +150,23 @@ class InContainer:
             self._environment,
             stdout=stdout,
             stderr=stderr,
+            hidden=self._hidden,
             grace_s=self._config.shutdown_grace_s if stderr is None else CLIENT_GRACE_S,
         )
 
     async def _validate(self, selection: Sequence[str]) -> None:
-        report = self._directory / "gym_validate.log"
+        report = self._directory / VALIDATE_LOG
         process = await self._start(["env", "validate", *selection], stdout=report)
         try:
             async with asyncio.timeout(VALIDATE_TIMEOUT_S):
                 code = await process.process.wait()
         except TimeoutError as error:
             message = f"`gym env validate` did not finish within {VALIDATE_TIMEOUT_S:.0f} s"
-            raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, message) from error
+            raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, process.explained(message)) from error
         finally:
             await process.stop()
         if code != 0:
-            words = f"Gym refuses this configuration (`gym env validate`):\n{process.last_lines()}"
+            words = process.explained("Gym refuses this configuration (`gym env validate`)")
             raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
 
     async def _until_ready(self, servers: GymProcess, log_file: Path) -> None:
@@ -154,7 +174,7 @@ class InContainer:
             async with asyncio.timeout(self._config.startup_timeout_s):
                 while not _READY.search(_text(log_file)):
                     if servers.returncode is not None:
-                        words = f"`gym env start` ended with {servers.returncode}:\n{servers.last_lines()}"
+                        words = servers.explained(f"`gym env start` ended with {servers.returncode}")
                         raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:
@@ -162,9 +182,9 @@ class InContainer:
             waits = f"; still waiting for {', '.join(pending[2])}" if pending and pending[2] else ""
             message = (
                 f"Gym's servers were not ready within {self._config.startup_timeout_s:g} s"
-                f" (spec.target.gym.startupTimeoutSeconds){waits}; see gym_env.log"
+                f" (spec.target.gym.startupTimeoutSeconds){waits}"
             )
-            raise JobFailed(SandboxReason.STARTUP_TIMEOUT, message) from error
+            raise JobFailed(SandboxReason.STARTUP_TIMEOUT, servers.explained(message)) from error
 
     async def _run_missing(
         self, missing: Mapping[RolloutKey, Rollout], record: Record, is_spent: Callable[[], bool]
@@ -196,7 +216,7 @@ class InContainer:
                 await asyncio.sleep(POLL_S)
         finally:
             await run.stop()
-        self._last_words = run.last_lines()
+        self._last_run = run
         self._aggregated = set(ended) if run.returncode == 0 else None
         for key, failure in self._failed_rows().items():
             if key in missing and key not in ended:
@@ -215,7 +235,7 @@ class InContainer:
             own_run_dir(self._directory / HYDRA_SUBDIR),
         ]
         self._runs += 1
-        stdout, stderr = (self._directory / f"gym_eval.{name}.log" for name in ("stdout", "stderr"))
+        stdout, stderr = (self._directory / name for name in EVAL_LOGS)
         for file in (stdout, stderr):
             if file.exists():
                 file.rename(file.with_stem(f"{file.stem}.run-{self._runs - 1}"))
@@ -232,12 +252,12 @@ class InContainer:
         finally:
             await run.stop()
         if code != 0:
-            raise AggregatesMissing(f"`gym eval run` could not compute them: {run.last_lines(3)}")
+            raise AggregatesMissing(run.explained("`gym eval run` could not compute them"))
 
     def _check_servers(self) -> None:
         if self._servers is not None and self._servers.returncode is not None:
-            words = f"Gym's servers ended with {self._servers.returncode} during collection"
-            raise JobFailed(SandboxReason.HOST_LOST, f"{words}:\n{self._servers.last_lines()}", FailureClass.KILLED)
+            words = self._servers.explained(f"Gym's servers ended with {self._servers.returncode} during collection")
+            raise JobFailed(SandboxReason.HOST_LOST, words, FailureClass.KILLED)
 
     def _with_calls(self, row: dict[str, Any]) -> dict[str, Any]:
         """The result with the model calls that Gym captured for it, as a gym host would send it."""
@@ -250,7 +270,7 @@ class InContainer:
     def _failed_rows(self) -> dict[RolloutKey, Failure]:
         """What the last run printed about rollouts that failed."""
         content, failed = "", {}
-        for line in _text(self._directory / "gym_eval.stdout.log").splitlines():
+        for line in _text(self._directory / EVAL_LOGS[0]).splitlines():
             at = line.find(_CONTENT)
             if at >= 0:
                 content = line[at + len(_CONTENT) :]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
+from ..gym_logs import GymEnd
 from ..rollouts import Failure, Rollout
 
 Record = Callable[[Rollout, Mapping[str, Any] | Failure], Awaitable[None]]
@@ -32,4 +33,8 @@ class Collector(AbstractAsyncContextManager["Collector"], Protocol):
         """Gym's aggregates over exactly these results, in the shape of its
         `rollouts_aggregate_metrics.json`: one entry per agent. `rollouts` are those of the results, in
         the same order. Raises `AggregatesMissing`."""
+        ...
+
+    async def ended(self) -> GymEnd:
+        """How Gym ended. Asked once, after leaving; may wait, within the job's grace, until it has."""
         ...

@@ -26,9 +26,11 @@ from nhx_gym_operator.api.wire import (
     HOST_ROLLOUTS_PATH,
     HOST_SHUTDOWN_PATH,
     FailureClass,
+    GymTarget,
 )
 
 from ..failed_calls import FailedCalls
+from ..gym_logs import ENV_LOG, GymEnd
 from ..hosts import Host, HostRegistry
 from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, innermost, strict_json, well_formed
 from .protocol import AggregatesMissing, Record
@@ -38,6 +40,8 @@ SILENCE_S = 120.0
 AGGREGATE_TIMEOUT_S = 600.0
 SHUTDOWN_TIMEOUT_S = 5.0
 RECONNECT_DELAY_S = 1.0
+LOG_MARGIN_S = 10.0
+"""For a host to send its log after the grace in which it ends Gym."""
 
 _HEAVY_KEYS = frozenset({"response", "responses_create_params", "ng_agent_observations", "ng_model_call_capture"})
 """What Gym itself leaves out of an aggregation request (`_call_aggregate_metrics`)."""
@@ -62,19 +66,28 @@ class ThroughHosts:
     """A `Collector` that sends rows to the job's registered hosts."""
 
     def __init__(
-        self, registry: HostRegistry, session: aiohttp.ClientSession, failed_calls: FailedCalls, *, concurrency: int
+        self, registry: HostRegistry, session: aiohttp.ClientSession, failed_calls: FailedCalls, target: GymTarget
     ) -> None:
         self._registry = registry
         self._session = session
         self._failed_calls = failed_calls
-        self._concurrency = concurrency
+        self._concurrency = target.concurrency
+        self._grace_s = target.shutdown_grace_s
+        self._told: list[int] = []
 
     async def __aenter__(self) -> Self:
         await self._bounded(self._registry.acquire())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(*(self._shut_down(host) for host in self._registry.ready()))
+        ready = self._registry.ready()
+        took = await asyncio.gather(*(self._shut_down(host) for host in ready))
+        self._told = [host.ordinal for host, well in zip(ready, took, strict=True) if well]
+
+    async def ended(self) -> GymEnd:
+        ends = await self._registry.all_ended(self._told, self._grace_s + LOG_MARGIN_S)
+        worst = max(ends, key=lambda end: end.killed, default=None)
+        return worst or GymEnd(ENV_LOG)
 
     async def collect(self, rollouts: Sequence[Rollout], record: Record, is_spent: Callable[[], bool]) -> None:
         waiting = iter(rollouts)
@@ -149,7 +162,8 @@ class ThroughHosts:
         ) as answer:
             return _envelope(answer.status, await _read(answer))
 
-    async def _shut_down(self, host: Host) -> None:
+    async def _shut_down(self, host: Host) -> bool:
+        """Whether the host took it."""
         timeout = aiohttp.ClientTimeout(total=SHUTDOWN_TIMEOUT_S)
         try:
             # A redirect would be a way out of the sandbox.
@@ -157,8 +171,10 @@ class ThroughHosts:
                 f"{host.url}{HOST_SHUTDOWN_PATH}", headers=host.headers, timeout=timeout, allow_redirects=False
             ):
                 log.info("host %d was told to end", host.ordinal)
-        except (aiohttp.ClientError, OSError) as error:
+                return True
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             log.info("host %d did not take the request to end: %s", host.ordinal, type(error).__name__)
+            return False
 
 
 async def _first_of(*work: Coroutine[Any, Any, Any]) -> None:

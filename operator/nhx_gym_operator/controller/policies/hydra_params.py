@@ -1,0 +1,109 @@
+"""What hydraParams may not hold: what no pod can carry, what is a model's, and what is secret."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...api import credentials, gym_models
+from ...api.job import JobSpec
+from ...api.models import ModelSpec
+
+FIELD = "spec.target.gym.hydraParams"
+MAX_BYTES = 64 * 1024
+"""As JSON. The plan that carries them is one environment string, of which Linux takes 128 KiB."""
+MAX_DEPTH = 64
+"""Serialisers stop at some hundred levels."""
+MODEL_SERVERS = "responses_api_models"
+_BASE_URL, _MODEL = re.compile(r"(.*_)?base_url"), re.compile(r"(openai_)?model|.*_model_name")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+Path = tuple[str, ...]
+
+
+def refusal(spec: JobSpec) -> str | None:
+    """Why these can never run, naming the place and what to use instead; never a value."""
+    params = spec.target.gym.hydra_params
+    if _is_deeper_than(params, MAX_DEPTH):
+        return f"{FIELD} are nested more than {MAX_DEPTH} levels deep; set deeper values in an environment"
+    size = len(json.dumps(params).encode())
+    if size > MAX_BYTES:
+        return (
+            f"{FIELD} are {size} bytes as JSON, at most {MAX_BYTES} are taken; "
+            "put large values into an environment's own configuration"
+        )
+    return _reserved(spec) or next(filter(None, (_refused(spec.models, *leaf) for leaf in _leaves(params))), None)
+
+
+def _reserved(spec: JobSpec) -> str | None:
+    """The settings by which Gym is told of a model: the job's models decide them."""
+    for model, (what, field) in product(spec.models, gym_models.FIELDS.items()):
+        param = gym_models.setting(model.name, what)
+        if param in spec.target.gym.hydra_params:
+            return (
+                f"{FIELD}.{param} is set by the operator; use models: "
+                f"put the value into spec.models[name={model.name}].{field}"
+            )
+    return None
+
+
+def _refused(models: list[ModelSpec], path: Path, value: Any) -> str | None:
+    """Why one value may not stand there. `${...}` refers to what is set elsewhere, and may."""
+    if not isinstance(value, str) or "${" in value:
+        return None
+    name, place = path[-1], f"{FIELD}.{'.'.join(path)}"
+    is_models = len(path) == 1 or MODEL_SERVERS in path
+    if is_models and _BASE_URL.fullmatch(name) and _is_remote(value):
+        return (
+            f"{place} is the address of a model; Gym reaches models only through the evaluator. Use models: declare it "
+            "in spec.models with a name of its own, e.g. judge, and write ${judge_base_url} here"
+        )
+    if is_models and _MODEL.fullmatch(name) and value not in {model.model for model in models}:
+        return (
+            f"{place} asks for a model that this job does not declare. Use models: declare it in spec.models with a "
+            "name of its own, e.g. judge, and write ${judge_model_name} here"
+        )
+    if credentials.is_credential(name, value):
+        return (
+            f"{place} looks like a credential, which anybody who may read the job could read. For a model's key use "
+            "models: spec.models[].apiKey names its Secret, and ${NAME_api_key} stands for it here. Put any other in a "
+            "Secret, name that in spec.target.gym.envSecrets.NAME and write ${oc.env:NAME} here"
+        )
+    return None
+
+
+def _is_remote(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return True
+    return host not in _LOOPBACK
+
+
+def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every scalar with its path. Dotted keys are paths, as in Gym's overrides; a list adds nothing to a path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, *str(key).split(".")))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, path)
+    else:
+        yield path, value
+
+
+def _is_deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+        if not level:
+            return False
+    return any(isinstance(each, dict | list) for each in level)
