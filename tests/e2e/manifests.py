@@ -177,7 +177,8 @@ def key_secret(namespace: str, key: str, name: str = KEY_SECRET) -> Object:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace},
-        "stringData": {"api-key": key},
+        # `value` is the key under which a reference of a spec file or a runner looks for it.
+        "stringData": {"api-key": key, "value": key},
     }
 
 

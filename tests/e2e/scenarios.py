@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -20,7 +22,7 @@ from e2e.sdk_alone import SdkRun
 from e2e.stage import idle_scenario, scenario
 from e2e.world import World
 from support import cluster
-from support.cluster import CommandError, Object
+from support.cluster import ROOT, CommandError, Object
 from support.job_watch import condition, is_true, phase
 from support.report import pods_of
 from support.s3_server import s3_server
@@ -29,6 +31,7 @@ STATUS_SECONDS = 60
 """How soon a status must say what is the matter."""
 START_SECONDS = 300
 """Until the first rollouts, with two other Gyms starting on the same two cores."""
+_ROWS_OF_MCQA = ["cat", f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"]
 PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
 
 
@@ -99,6 +102,34 @@ def mcqa_colocated(world: World) -> Run:
 def sdk_run(world: World) -> SdkRun:
     """The same rows by the SDK's own runner."""
     return sdk_alone.run("sdk-reference", REPEATS, seconds=runs.RUN_SECONDS)
+
+
+@scenario
+def run_locally(world: World) -> dict[str, float]:
+    """`examples/submit` on one machine: what it prints."""
+    return _printed_scores(sdk_alone.run_example("run-locally", seconds=runs.RUN_SECONDS))
+
+
+@scenario
+def submitted_runner(world: World) -> dict[str, float]:
+    """The same runner, submitted to the cluster by the example's other script."""
+    rows = world.directory / "mcqa-rows.jsonl"
+    rows.write_text(cluster.execute("scripted", "instant", manifests.MODELS_NAMESPACE, _ROWS_OF_MCQA).stdout)
+    model = manifests.scripted_model()
+    printed = cluster.run(
+        [
+            sys.executable, "examples/submit/submit.py", str(rows), f"--namespace={RUNC.jobs}",
+            f"--base-url={model['baseUrl']}", f"--model={model['model']}",
+        ],
+        timeout=runs.RUN_SECONDS,
+        extra={"PYTHONPATH": str(ROOT / "operator")},
+    )  # fmt: skip
+    return _printed_scores(printed)
+
+
+def _printed_scores(text: str) -> dict[str, float]:
+    found = re.findall(r"^((?:gym_reward|runner\.gym)\.\S+): (\S+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in found}
 
 
 @scenario

@@ -13,6 +13,7 @@ from e2e.installations import COLOCATED
 from support import cluster
 
 SCRIPT = Path(__file__).parent / "sdk_reference.py"
+EXAMPLE = cluster.ROOT / "examples/submit"
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,23 @@ def _behind(word: str, log: str) -> str:
     if line is None:
         raise AssertionError(f"the SDK's own runner printed no {word.strip()}:\n{log[-4000:]}")
     return line.removeprefix(word)
+
+
+def run_example(name: str, *, seconds: float) -> str:
+    """What `examples/submit/run_locally.py` prints in the nhx-gym-tasks image: a local run, offline as pods are."""
+    namespace = COLOCATED.jobs
+    model = manifests.scripted_model()
+    script = (
+        "cd /tmp && printf 'skip_venv_if_present: true\\nuv_venv_dir: %s\\n' \"$NEMO_GYM_VENV_DIR\" > env.yaml && "
+        f"exec python /script/run_locally.py /opt/nhx/datasets/{manifests.MCQA_ROWS} "
+        f"--base-url {model['baseUrl']} --model {model['model']}"
+    )
+    container = manifests.container("sdk", reference("nhx-gym-tasks"), args=["sh", "-efc", script], memory="4Gi")
+    container["env"] = [manifests.key_variable("POLICY_KEY")]
+    container["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
+    files = {path.name: path.read_text() for path in EXAMPLE.glob("*.py")}
+    cluster.apply(
+        manifests.config_map(namespace, name, files),
+        manifests.restricted_pod(namespace, name, [container], [{"name": "script", "configMap": {"name": name}}]),
+    )
+    return cluster.log_when_done(name, namespace, seconds=seconds)

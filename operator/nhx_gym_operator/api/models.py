@@ -12,6 +12,7 @@ from .resource import ApiModel, SecretValue, rule, validated
 from .target import WEEK_SECONDS
 
 MODEL_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+BASE_URL = r"^https?://[^/@?#]+(/[^?#]*)?$"
 
 
 class ModelSpec(ApiModel):
@@ -22,7 +23,7 @@ class ModelSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validated(
             rule(
-                "self.baseUrl.matches('^https?://[^/@?#]+(/[^?#]*)?$')",
+                f"self.baseUrl.matches('{BASE_URL}')",
                 "baseUrl must be http(s)://HOST[:PORT]/PATH without user, query or fragment; a key belongs in apiKey",
                 field=".baseUrl",
             )
