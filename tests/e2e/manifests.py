@@ -226,6 +226,12 @@ def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object
     ]
 
 
+def claim(namespace: str, name: str) -> Object:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
 def demo_model_server() -> list[Object]:
     server = container("demo-model", reference("demo-model"), memory="1Gi")
     server["env"] = [key_variable("DEMO_MODEL_API_KEY")]

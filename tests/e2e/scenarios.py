@@ -150,6 +150,43 @@ def missing_inputs(world: World) -> Run:
 
 
 @scenario
+def rows_on_claim(world: World) -> Run:
+    """mcqa's rows as an office program saves them, the first of them twice, on a claim."""
+    saved = r"(printf '\357\273\277'; cat {rows}; echo; head -n 1 {rows}) | sed 's/$/\r/' > sets/rows.jsonl"
+    _fill_claim(RUNC.jobs, "rows", "mkdir sets && " + saved.format(rows=f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"))
+    job = manifests.mcqa_job(RUNC.jobs, "rows-on-claim")
+    job["spec"]["tasks"] = {"dataset": {"persistentVolumeClaim": {"claimName": "rows", "path": "sets/rows.jsonl"}}}
+    cluster.apply(job)
+    run = runs.succeeded(world, job)
+    events = _events(RUNC.jobs, "rows-on-claim")
+    return Run(run.job, run.states, run.pods, run.logs, run.bundle, {"events": events})
+
+
+STORED_TASKS = """
+import sys
+from nhx_evals_sdk.agent_eval.runtimes.gym import discover_gym_tasks
+for task in discover_gym_tasks(sys.argv[1]):
+    print(task.model_dump_json())
+"""
+
+
+@scenario
+def out_of_tokens(world: World) -> Run:
+    """Four stored tasks out of five, and tokens for the first call."""
+    store = f"python -c '{STORED_TASKS}' /opt/nhx/datasets/{manifests.MCQA_ROWS}"
+    printed = _fill_claim(RUNC.jobs, "tasks", f"{store} | tee tasks.jsonl").splitlines()
+    ids = [json.loads(line)["id"] for line in printed if line.startswith("{")]
+    job = manifests.mcqa_job(RUNC.jobs, "out-of-tokens", concurrency=1)
+    job["spec"]["tasks"] = {
+        "taskset": {"persistentVolumeClaim": {"claimName": "tasks", "path": "tasks.jsonl"}},
+        "taskIds": ids[:4],
+    }
+    job["spec"]["limits"] = {"tokens": 1}
+    cluster.apply(job)
+    return runs.failed(world, job)
+
+
+@scenario
 def inference_provider(world: World) -> Run:
     """Gym's default model type: the field is left out. The results lie in an emptyDir, from where they are saved while
     the evaluator is there; slow answers leave the time."""
@@ -432,11 +469,17 @@ def _left(namespace: str, uid: str, stays: Collection[str] = ()) -> list[str]:
         time.sleep(1)
 
 
-def _read_claim(namespace: str, claim: str, command: str) -> str:
+def _fill_claim(namespace: str, claim: str, command: str) -> str:
+    """Makes a claim and runs a shell command in its root."""
+    cluster.apply(manifests.claim(namespace, claim))
+    return _read_claim(namespace, claim, command, read_only=False)
+
+
+def _read_claim(namespace: str, claim: str, command: str, *, read_only: bool = True) -> str:
     """Output of a shell command in a claim's root, by a pod of our own."""
     name = f"read-{claim}"
     reader = manifests.container("reader", reference("nhx-tasks"), args=["sh", "-c", f"cd /claim && {command}"])
-    reader["volumeMounts"].append({"name": "claim", "mountPath": "/claim", "readOnly": True})
+    reader["volumeMounts"].append({"name": "claim", "mountPath": "/claim", "readOnly": read_only})
     volume = {"name": "claim", "persistentVolumeClaim": {"claimName": claim}}
     cluster.apply(manifests.restricted_pod(namespace, name, [reader], [volume]))
     try:

@@ -58,6 +58,7 @@ class JournaledGymRunner:
         self._plan = plan
         self._journal = journal
         self._directory = directory
+        self._model_calls = model_call_capture_dir(directory)
         self._collect = collect
         self._rollouts: dict[str, list[Rollout]] = {}
         """By task id."""
@@ -136,17 +137,15 @@ class JournaledGymRunner:
             file.write_text(json.dumps(strict_json(aggregates), indent=2, allow_nan=False), encoding="utf-8")
 
     def _captures(self) -> Path | None:
-        directory = model_call_capture_dir(self._directory)
-        return directory if directory.is_dir() else None
+        return self._model_calls if self._model_calls.is_dir() else None
 
     def _without_calls(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """The row as Gym writes it; the model calls that came with it go where Gym keeps them."""
         row = dict(result)
         calls, name = row.pop(MODEL_CALLS, None), capture_filename(row)
         if isinstance(calls, list) and calls and name:
-            directory = model_call_capture_dir(self._directory)
-            directory.mkdir(exist_ok=True)
-            _write_rows(directory / name, calls)
+            self._model_calls.mkdir(exist_ok=True)
+            _write_rows(self._model_calls / name, calls)
         return row
 
 
