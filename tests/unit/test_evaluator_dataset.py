@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,18 @@ CLEAN = lines(0, 1, 2)
         CLEAN.replace(b"\n", b"\n\n  \n"),
         CLEAN.rstrip(b"\n"),
         b"\xef\xbb\xbf" + CLEAN.replace(b"\n", b"\r\n\r\n").rstrip(),
+        b"".join(b"\xef\xbb\xbf" + line for line in CLEAN.splitlines(keepends=True)),
+        b" \r\n\n\xef\xbb\xbf\n" + CLEAN,
     ],
-    ids=["byte-order mark", "CRLF", "blank lines", "no final newline", "all of it"],
+    ids=[
+        "byte-order mark",
+        "CRLF",
+        "blank lines",
+        "no final newline",
+        "all of it",
+        "joined files",
+        "blank first lines",
+    ],
 )
 def test_a_file_saved_elsewhere_gives_the_task_ids_of_the_clean_one(tmp_path: Path, content: bytes) -> None:
     clean = load(tmp_path, CLEAN)
@@ -87,12 +98,32 @@ def test_the_limit_counts_distinct_rows(tmp_path: Path) -> None:
         (b'{"responses_create_params": "x"}', "responses_create_params"),
         (b'{"responses_create_params": {}, "agent_ref": "x"}', "agent_ref"),
         (b'{"responses_create_params": {"input": "\xff"}}', "UTF-8"),
+        (b'{"responses_create_params": {}}\x00', "column"),
+        (b'{"responses_create_params": ' + b"[" * 5000 + b"]" * 5000 + b"}", "nested too deeply"),
     ],
 )
 def test_a_row_that_gym_would_refuse_is_refused_by_file_and_line(tmp_path: Path, broken: bytes, words: str) -> None:
     with pytest.raises(DatasetError) as refusal:
         load(tmp_path, CLEAN + b"\n" + broken + b"\n" + CLEAN)
     assert f"{LABEL}, line 5" in str(refusal.value) and words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (gzip.compress(CLEAN), "gzip"),
+        (CLEAN.decode().encode("utf-16"), "UTF-16"),
+        (b"PK\x03\x04 rows.jsonl", "zip"),
+        (b"PAR1\x15\x04", "Parquet"),
+        (json.dumps([row(0), row(1)], indent=1).encode(), "one JSON array"),
+        (CLEAN.replace(b"\n", b"\r"), "column"),
+    ],
+    ids=["gzip", "UTF-16", "zip", "Parquet", "array", "CR alone"],
+)
+def test_a_file_of_another_format_is_refused_with_what_it_is(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(DatasetError) as refusal:
+        load(tmp_path, content)
+    assert f"{LABEL}, line 1: " in str(refusal.value) and words in str(refusal.value)
 
 
 def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:

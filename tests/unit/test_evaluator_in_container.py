@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import Outcome, Placement
+from nhx_gym_operator.api.wire import Bound, Outcome, Placement
 from unit.evaluator_fakes import KEY, TOKENS, World, chat, prompt_of, row, target, world
 
 ROWS = [row(number) for number in range(5)]
@@ -70,6 +70,15 @@ async def test_one_failed_rollout_keeps_the_good_rows_and_its_own_words(
     assert "no such table" in outcome.degraded[0]
     aggregates = json.loads((gym_run(w) / "rollouts_aggregate_metrics.json").read_text())
     assert aggregates[0]["agent_metrics"]["rows"] == 8
+
+
+async def test_once_the_tokens_are_used_no_further_call_is_made(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, max_tokens=Bound(value=3 * 120, setting="spec.limits.tokens"))
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "TokenLimitReached", "budget")
+    assert len(w.model.requests) == outcome.progress.done == outcome.aggregates[0].count == 3
+    failures = [json.loads(line) for line in (gym_run(w) / "rollouts_failures.jsonl").read_text().splitlines()]
+    assert [failure["_ng_failure_class"] for failure in failures] == ["budget"] * 7
 
 
 async def test_a_refused_model_call_is_told_from_a_broken_environment(tmp_path: Path) -> None:

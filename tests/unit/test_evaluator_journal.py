@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhx_gym_operator.api.wire import FailureClass
+from nhx_gym_operator.api.wire import FailureClass, ModelUsage
 from nhx_gym_operator.evaluator.journal import Journal, JournalError, JournalHeader
 from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey
 
@@ -87,6 +87,37 @@ async def test_a_journal_of_another_evaluation_is_refused(tmp_path: Path, field:
     other = JournalHeader(**{**vars(HEADER), field: 7 if field == "num_repeats" else "other"})
     with pytest.raises(JournalError, match=field):
         Journal.open(path, other)
+
+
+async def test_a_journal_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.jsonl"
+    with monkeypatch.context() as older:
+        older.setattr("nhx_gym_operator.evaluator.journal._VERSION", 1)
+        await written(path)
+    with pytest.raises(JournalError, match="another version"):
+        Journal.open(path, HEADER)
+
+
+async def test_what_was_counted_when_the_last_record_was_written_is_there_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.open(path, HEADER)
+    assert journal.usage == {}
+    for tokens in (120, 240):
+        journal.measure = lambda tokens=tokens: {"policy": ModelUsage(calls=tokens // 120, total_tokens=tokens)}
+        await journal.add_failure(KEY, "task", KILLED)
+    await journal.close()
+    assert Journal.open(path, HEADER).usage == {"policy": ModelUsage(calls=2, total_tokens=240)}
+
+
+async def test_a_result_is_not_held_in_memory_and_can_be_read_while_others_are_written(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
+    for number in range(20):
+        await journal.add_result(RolloutKey(number, 0), "task", {"text": "x" * number}, number / 2)
+        assert journal.results[RolloutKey(number, 0)] == {"text": "x" * number}
+    assert journal.results.reward(RolloutKey(7, 0)) == 3.5 and journal.results.reward(RolloutKey(7, 1)) is None
+    (tmp_path / "journal.jsonl").write_bytes(b"")
+    with pytest.raises(JournalError, match="changed under this job"):
+        journal.results[RolloutKey(0, 0)]
 
 
 async def test_records_that_come_together_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

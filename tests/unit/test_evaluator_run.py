@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from nhx_evals_sdk.agent_eval.evaluator import AgentEvaluator
 from nhx_evals_sdk.metrics.protocol import MetricInput, MetricResult
 from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
+from nhx_evals_sdk.values.evidence import CandidateEvidence
 
 from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import Bound, HostState, Outcome
@@ -514,6 +517,23 @@ async def test_a_run_that_is_scored_in_parts_has_the_bundle_of_one_that_is_score
     assert len(json_lines(bundles[1] / "trials.jsonl")) == 10
     metadata = json.loads((bundles[1] / "metadata.json").read_text())
     assert metadata["target"] == json.loads((bundles[0] / "metadata.json").read_text())["target"]
+
+
+async def test_no_more_trials_are_held_than_are_scored_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    run = AgentEvaluator.run
+
+    async def watched(self: AgentEvaluator, **arguments: Any) -> Any:
+        gc.collect()
+        held.append(sum(isinstance(each, CandidateEvidence) for each in gc.get_objects()))
+        return await run(self, **arguments)
+
+    monkeypatch.setattr(AgentEvaluator, "run", watched)
+    monkeypatch.setattr("nhx_gym_operator.evaluator.scoring.ROLLOUTS_AT_ONCE", 6)
+    async with world(tmp_path) as w:
+        outcome = await finish(w.evaluation(w.plan([row(number) for number in range(12)])), *w.hosts)
+    assert outcome.progress.done == 24 and outcome.aggregates[0].count == 24
+    assert len(held) == 4 and max(held) - held[0] <= 6
 
 
 async def test_a_journal_of_another_dataset_is_refused_by_name(tmp_path: Path) -> None:

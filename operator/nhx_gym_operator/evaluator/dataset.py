@@ -25,6 +25,13 @@ _WHITE_SPACE = b" \t\r\n"
 """What JSON calls white space; anything else in an otherwise empty line is a broken row."""
 _INTEGERS = range(-(2**63), 2**64)
 """What orjson, with which Gym reads rows, takes for an integer."""
+_OTHER_FORMATS = {
+    b"\x1f\x8b": "compressed with gzip; unpack it",
+    b"PK\x03\x04": "a zip archive; unpack it",
+    b"PAR1": "in Parquet format; convert it to JSON Lines",
+    b"\xff\xfe": "UTF-16; save it as UTF-8",
+    b"\xfe\xff": "UTF-16; save it as UTF-8",
+}
 _LISTED = 5
 _REWARD = GymRewardMetric()
 """What scores a task: one for all, since it has no state."""
@@ -208,19 +215,33 @@ def _each[T](file: Path, label: str, read: Callable[[bytes], T]) -> Iterator[tup
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
-                content = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip(_WHITE_SPACE)
+                # Files that were joined bring a byte-order mark each.
+                content = line.removeprefix(_BYTE_ORDER_MARK).strip(_WHITE_SPACE)
                 if not content:
                     continue
+                if empty:
+                    _check_format(line, label)
                 empty = False
                 try:
                     meaning = read(content)
-                except (ValueError, RecursionError) as error:
+                except RecursionError as error:
+                    raise DatasetError(f"{label}, line {number}: nested too deeply") from error
+                except ValueError as error:
                     raise DatasetError(f"{label}, line {number}: {error}") from error
                 yield number, meaning
     except OSError as error:
         raise _unreadable(label, error) from error
     if empty:
         raise DatasetError(f"{label} is empty: it holds no row")
+
+
+def _check_format(line: bytes, label: str) -> None:
+    """Refuses by the first line what is no JSON Lines file at all, in words that say what it is."""
+    found = next((words for start, words in _OTHER_FORMATS.items() if line.startswith(start)), None)
+    if found is None and line.strip(_WHITE_SPACE) == b"[":
+        found = "one JSON array; write each of its objects on a line of its own (`jq -c '.[]'`)"
+    if found:
+        raise DatasetError(f"{label}, line 1: the file is {found}")
 
 
 def _checked_row(line: bytes) -> bytes:

@@ -237,6 +237,11 @@ class Journal:
         if found.pop("version") != _VERSION:
             raise JournalError(f"{self.path} was written by another version of this program")
         for name, expected in vars(self.header).items():
+            if name == "dataset_digest" and found.get(name) != expected:
+                raise JournalError(
+                    f"{self.path} is this job's, but its dataset_digest is {found.get(name)!r} and that of the rows is "
+                    f"now {expected!r}: rows must not change under a job; apply it again under another name"
+                )
             if found.get(name) != expected:
                 raise (ForeignJournal if name == "uid" else JournalError)(
                     f"{self.path} belongs to another evaluation: its {name} is {found.get(name)!r},"
