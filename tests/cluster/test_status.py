@@ -123,6 +123,19 @@ async def test_writers_who_meet_lose_nothing(world, operator):
     assert job["metadata"]["annotations"]["touched"] == "19"
 
 
+async def test_a_bundle_that_was_uploaded_is_where_the_status_says(world, operator):
+    key = {"secretKeyRef": {"name": "s3", "key": "k"}}
+    prefix = "p" * 512
+    store = {"bucket": "results", "prefix": prefix, "credentials": {"accessKeyId": key, "secretAccessKey": key}}
+    await world.apply_job(results={"objectStore": store})
+    job = await world.until_condition("Running", "PodsCreated")
+    assert job["status"]["results"] == {"location": "emptyDir"}
+    uploaded = {"results_location": f"s3://results/{prefix}", "results_path": "team/mcqa-1/attempt-1"}
+    await world.report_outcome(outcome(**uploaded))
+    job = await world.until_phase("Succeeded")
+    assert job["status"]["results"] == {"location": f"s3://results/{prefix}", "path": "team/mcqa-1/attempt-1"}
+
+
 async def test_an_outcome_that_came_while_the_operator_was_away_is_read_when_it_returns(world, operating):
     with operating():
         await started(world)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import shutil
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ MAX_LOG_LINES = 200
 """What is shown of each; all of it is in the files that the page names."""
 _MAX_LINE = 2000
 _MAX_PROMPT = 120
+_PAGE_START_BYTES = 64 * 1024
+"""In which the page's `head` and the beginning of its `main` are."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 _STYLE = """
@@ -78,8 +81,6 @@ class _Row:
 
 def write_report(directory: Path, job: str, outcome: Outcome, rollouts: Sequence[Rollout], journal: Journal) -> None:
     """Put our part into the bundle's page, or make one. Raises `OSError`."""
-    page = directory / DASHBOARD_FILENAME
-    text = page.read_text(encoding="utf-8") if page.is_file() else _EMPTY
     rows = [
         _Row(rollout, journal.results.reward(rollout.key), journal.failures.get(rollout.key)) for rollout in rollouts
     ]
@@ -90,11 +91,24 @@ def write_report(directory: Path, job: str, outcome: Outcome, rollouts: Sequence
         _logs(directory, outcome, rows),
         _efforts(rows, journal),
     ]
-    head = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<style>{_STYLE}</style>\n'
-    text = text.replace("<head>", f"<head>\n{head}", 1)
-    text = text.replace("<main>", f'<main>\n<div class="nhx">{"".join(sections)}</div>\n', 1)
-    directory.mkdir(parents=True, exist_ok=True)
-    page.write_text(text, encoding="utf-8", errors="replace")
+    _put_into(directory / DASHBOARD_FILENAME, "".join(sections))
+
+
+def _put_into(page: Path, body: str) -> None:
+    """At the beginning of the page's `main`. The rest is copied as it is: a large job's page is a large one."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    if not page.is_file():
+        page.write_text(_EMPTY, encoding="utf-8")
+    head = f'<head>\n<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<style>{_STYLE}</style>\n'
+    main = f'<main>\n<div class="nhx">{body}</div>\n'
+    fresh = page.with_suffix(".tmp")
+    with page.open("rb") as old, fresh.open("wb") as new:
+        start = old.read(_PAGE_START_BYTES)
+        for tag, text in ((b"<head>", head), (b"<main>", main)):
+            start = start.replace(tag, text.encode("utf-8", errors="replace"), 1)
+        new.write(start)
+        shutil.copyfileobj(old, new)
+    fresh.replace(page)
 
 
 def _effort(calls: Any) -> _Effort:

@@ -253,6 +253,8 @@ class Evaluation:
         summary = await evaluate(self.plan, dataset.tasks, runner, work_dir)
         self._note_end(await collector.ended())
         self.progress.stage = Stage.DONE
+        if self._upload is not None:
+            self.progress.message = f"the bundle is brought to {self._upload.location}"
         failures = list(journal.failures.values())
         failures += [runner.unrecorded] * (self.progress.total - len(journal.results) - len(failures))
         return self._ended(summary, len(journal.results), failures)
