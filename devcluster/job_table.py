@@ -10,7 +10,7 @@ from . import report
 
 HEARTBEAT_SECONDS = 30
 _RESTART_SECONDS = 1.0
-ENDED = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed", "Cancelled")
 _STATISTICS = ("mean", "min", "max", "stdDev")
 
 

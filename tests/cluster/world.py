@@ -116,6 +116,19 @@ class World:
         """`kubectl delete` of one child."""
         await self._delete(resource, name)
 
+    async def kill(self, pod: str) -> None:
+        """Without any grace, as a kubelet does when its containers have ended."""
+        path = self.api._path(PODS, self.namespace, pod)
+        await self.api._request("DELETE", path, body={"gracePeriodSeconds": 0})
+
+    # As the scheduler
+
+    async def bind(self, pod: str) -> None:
+        """To a node that nobody is. Such a pod is given its grace period, where an unbound one goes at once."""
+        path = f"{self.api._path(PODS, self.namespace, pod)}/binding"
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"name": "nowhere"}}
+        await self.api._request("POST", path, body=body)
+
     # As the kubelet
 
     async def report(self, pod: str, states: dict[str, Object], phase: str = "Running", **status: Any) -> None:

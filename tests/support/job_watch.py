@@ -107,7 +107,7 @@ class JobWatch:
 
 
 def ended(job: Object) -> bool:
-    return phase(job) in ("Succeeded", "Failed")
+    return phase(job) in ("Succeeded", "Failed", "Cancelled")
 
 
 def phase(job: Object) -> str:

@@ -29,7 +29,7 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     """The result stands, but lacks something that the message names."""
     FAILED = "Failed"
-    """Final: no usable result, though what was scored is still shown."""
+    """Final: no usable result, though what was scored is still shown. Of a cancelled job too: its reason tells."""
 
 
 FINAL = (ConditionType.COMPLETE, ConditionType.FAILED)
@@ -176,6 +176,10 @@ class RunReason(StrEnum):
     """The results volume holds rollouts of another evaluation, which are neither reused nor overwritten."""
     RESULTS_LOST = "ResultsLost"
     """The evaluator is gone, and with it the emptyDir that held the results."""
+    CANCELLING = "Cancelling"
+    """`spec.cancel` is true; the job's pods are ending."""
+    CANCELLED = "Cancelled"
+    """`spec.cancel` ended the job before it was done. The phase is Cancelled, not Failed."""
 
 
 class NoticeReason(StrEnum):
@@ -183,6 +187,19 @@ class NoticeReason(StrEnum):
 
     DUPLICATE_ROWS = "DuplicateRows"
     ROWS_WITHOUT_PROMPT = "RowsWithoutPrompt"
+
+
+EXPECTED_WHILE_FALSE = frozenset(
+    {
+        PodReason.PODS_CREATED,
+        StagedReason.STAGING,
+        SandboxReason.GATE_CHECKING,
+        SandboxReason.HOST_STARTING,
+        RunReason.RUN_ENDED,
+        RunReason.CANCELLING,
+    }
+)
+"""Reasons of a condition that is False because the job is not that far or is past it, and not because of a problem."""
 
 
 class FileSetReason(StrEnum):

@@ -16,7 +16,7 @@ from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .limits import Limits
 from .models import ModelSpec
 from .origins import ours, page, run_config
-from .resource import ApiModel, ObjectMeta, rule, validated
+from .resource import ApiModel, ObjectMeta, fixed_but, rule, validated
 from .results import EmptyDirResults, Results
 from .status import JobStatus
 from .target import Target
@@ -27,18 +27,18 @@ class JobSpec(ApiModel):
     """What to evaluate, against what, and where the result goes."""
 
     model_config = ConfigDict(
-        json_schema_extra=validated(
-            rule(
-                "self == oldSelf",
-                "the spec of a job cannot change; delete the job and apply it again, or apply it under another name",
-            ),
-            rule(
-                "!has(self.target.gym.envSecrets) || !self.target.gym.envSecrets.exists(name, self.models.exists(m, "
-                "has(m.apiKey) && m.apiKey.secretKeyRef.name == self.target.gym.envSecrets[name].secretKeyRef.name))",
-                "envSecrets may not name a Secret that a model's apiKey names: environment code reads what is in "
-                "envSecrets, and Gym needs no model's key; put other values into a Secret of their own",
-                field=".target.gym.envSecrets",
-            ),
+        json_schema_extra=fixed_but(
+            "cancel",
+            rules=[
+                rule(
+                    "!has(self.target.gym.envSecrets) || !self.target.gym.envSecrets.exists(name, self.models.exists(m, "
+                    "has(m.apiKey) && m.apiKey.secretKeyRef.name == "
+                    "self.target.gym.envSecrets[name].secretKeyRef.name))",
+                    "envSecrets may not name a Secret that a model's apiKey names: environment code reads what is in "
+                    "envSecrets, and Gym needs no model's key; put other values into a Secret of their own",
+                    field=".target.gym.envSecrets",
+                ),
+            ],
         )
     )
 
@@ -88,6 +88,18 @@ class JobSpec(ApiModel):
         "Kubernetes labels and may hold any text.",
     )
 
+    cancel: Annotated[bool, ours("ends a job from outside")] = Field(
+        default=False,
+        description="True ends the job: its pods are told to end, rollouts recorded so far stay where the results "
+        "go, and the phase becomes Cancelled. Cannot be taken back; a job that has ended ignores it.",
+        json_schema_extra=validated(
+            rule(
+                "self || !oldSelf",
+                "a job that was cancelled stays cancelled; apply it again under another name",
+            )
+        ),
+    )
+
     @property
     def policy(self) -> ModelSpec:
         """The model under evaluation."""
@@ -100,5 +112,5 @@ class AgentEvalJob(ApiModel):
     api_version: str = API_VERSION
     kind: str = JOB_KIND
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
-    spec: JobSpec = Field(description="What to evaluate. Cannot change once the job exists.")
+    spec: JobSpec = Field(description="What to evaluate. Of a job that exists, only `cancel` can change.")
     status: JobStatus = Field(default_factory=JobStatus, description="What is known about the job.")

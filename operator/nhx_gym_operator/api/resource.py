@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,6 +33,30 @@ def rule(expression: str, message: str, *, field: str | None = None, reason: str
 
 def validated(*rules: Schema) -> Schema:
     return {"x-kubernetes-validations": list(rules)}
+
+
+def fixed_but(*changeable: str, rules: Sequence[Schema] = ()) -> Callable[[Schema], None]:
+    """What a spec's schema needs so that no field but `changeable` can change. A rule for each field, those that are
+    added later included, so that a refusal names the field. `rules` are further ones."""
+
+    def add(schema: Schema) -> None:
+        always = {name for name, field in schema["properties"].items() if field.get("default") is not None}
+        always |= set(schema.get("required", ()))
+        fields = sorted(schema["properties"].keys() - set(changeable))
+        schema |= validated(*(_fixed(field, always_there=field in always) for field in fields), *rules)
+
+    return add
+
+
+def _fixed(field: str, *, always_there: bool) -> Schema:
+    # Not `self.?x == oldSelf.?x`: the API server reckons the cost of an optional value as without bound.
+    same = f"self.{field} == oldSelf.{field}"
+    both = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {same})"
+    return rule(
+        same if always_there else both,
+        f"{field} of a job cannot change; delete the job and apply it again, or apply it under another name",
+        field=f".{field}",
+    )
 
 
 ATOMIC: Schema = {"x-kubernetes-map-type": "atomic"}

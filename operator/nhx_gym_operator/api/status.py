@@ -108,7 +108,9 @@ class JobStatus(ApiModel):
     model: str | None = Field(default=None, max_length=256, description="Model name of the policy, for the table.")
     attempt: int | None = Field(default=None, ge=1, description="Number of the current attempt.")
     start_time: Timestamp | None = Field(default=None, description="When the job was accepted for the first time.")
-    completion_time: Timestamp | None = Field(default=None, description="When the job succeeded or failed.")
+    completion_time: Timestamp | None = Field(
+        default=None, description="When the job succeeded, failed or was cancelled."
+    )
     progress: JobProgress | None = Field(default=None, description="How far the rollouts are.")
     reward: str | None = Field(
         default=None,

@@ -31,7 +31,7 @@ from .draft import StatusDraft
 from .inputs import Missing
 from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refusal, Refused
 from .policies import attempt as attempts
-from .policies import cleanup, hosts, infrastructure, outcome, placement, results, retry, startup, validation
+from .policies import cancel, cleanup, hosts, infrastructure, outcome, placement, results, retry, startup, validation
 from .policies.attempt import Attempt
 from .policies.phase import phase
 
@@ -110,13 +110,16 @@ class _Decider:
 
     def _run(self) -> None:
         attempt = attempts.current(self.observation)
+        ended = outcome.final_outcome(attempt.evaluator)
+        if cancel.is_wanted(self.observation, attempt, ended):
+            self._cancel(attempt)
+            return
         if attempt.number == 0 or (attempt.evaluator is None and attempt.number > (self.job.status.attempt or 0)):
             # Never complete so far; a host alone is what an interrupted start left.
             self._start(max(1, attempt.number))
             return
         self.draft.data["attempt"] = attempt.number
         results.show_images(self.draft, attempt.pods)
-        ended = outcome.final_outcome(attempt.evaluator)
         if ended:
             self._conclude(attempt, ended)
         elif fault := self._fault(attempt):
@@ -164,18 +167,37 @@ class _Decider:
         self._start(attempt.number + 1)
 
     def _bound_ending(self, pods_left: Iterable[Manifest]) -> None:
-        """A node that is away never reports the end of its pods."""
-        limit = self.settings.timeouts.pod_start_seconds
-        due = max((podview.grace_over(pod) or self.now for pod in pods_left), default=self.now)
-        left = limit - seconds_since(due, self.now)
+        left = self._ending_seconds_left(pods_left)
         if left <= 0:
             self._fail(
                 RunReason.EVALUATOR_LOST,
-                f"pods of the lost attempt have not ended {limit:g} s after their grace period (the operator's setting "
-                f"timeouts.podStartSeconds)",
+                f"pods of the lost attempt have not ended {self.settings.timeouts.pod_start_seconds:g} s after their "
+                f"grace period (the operator's setting timeouts.podStartSeconds)",
             )
         else:
             self.requeue.append(left)
+
+    def _ending_seconds_left(self, pods_left: Iterable[Manifest]) -> float:
+        """How long the end of these pods is still waited for: a node that is away never reports it."""
+        due = max((podview.grace_over(pod) or self.now for pod in pods_left), default=self.now)
+        return self.settings.timeouts.pod_start_seconds - seconds_since(due, self.now)
+
+    def _cancel(self, attempt: Attempt) -> None:
+        if attempt.number:
+            self.draft.data["attempt"] = attempt.number
+            results.show_images(self.draft, attempt.pods)
+        cancel.show_what_there_is(self.draft, self.observation, attempt)
+        remaining = [pod for pod in self.observation.pods if not podview.has_ended(pod)]
+        self.actions += [cleanup.deletion(pod) for pod in remaining if not podview.is_terminating(pod)]
+        left = self._ending_seconds_left(remaining) if remaining else 0.0
+        if left > 0:
+            runs = self.draft.is_true(ConditionType.RUNNING)
+            self.draft.set(
+                ConditionType.RUNNING, runs, RunReason.CANCELLING, "spec.cancel is true; the pods are ending"
+            )
+            self.requeue.append(left)
+            return
+        self._fail(RunReason.CANCELLED, cancel.message(self.observation, self.draft.data))
 
     # Making pods
 
@@ -362,7 +384,7 @@ class _Decider:
 
     def _fail(self, reason: StrEnum | str, message: str) -> None:
         if self.draft.condition(ConditionType.RUNNING):
-            self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the job failed")
+            self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the job ended without a result")
         self.draft.set(ConditionType.FAILED, True, reason, message)
         self._complete()
 

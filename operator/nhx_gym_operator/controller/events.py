@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ..api.conditions import NOTICES, ConditionType, PodReason, RunReason, SandboxReason, StagedReason
+from ..api.conditions import EXPECTED_WHILE_FALSE, NOTICES, ConditionType, RunReason
 from ..api.constants import FIELD_MANAGER
 from .kube import ApiError, KubeClient
 
@@ -16,13 +16,6 @@ Manifest = dict[str, Any]
 MESSAGE_LIMIT = 1000
 """The API server takes 1,024 characters of an event's message."""
 _BAD_WHEN_TRUE = {ConditionType.FAILED, ConditionType.DEGRADED, *NOTICES}
-_GOOD_WHILE_FALSE = {
-    PodReason.PODS_CREATED,
-    StagedReason.STAGING,
-    SandboxReason.GATE_CHECKING,
-    SandboxReason.HOST_STARTING,
-    RunReason.RUN_ENDED,
-}
 
 logger = logging.getLogger(__name__)
 
@@ -78,5 +71,7 @@ def _event(job: Manifest, condition: Manifest) -> Manifest:
 
 def _severity(condition: Manifest) -> str:
     holds = condition["status"] == "True"
-    good = not holds if condition["type"] in _BAD_WHEN_TRUE else holds or condition["reason"] in _GOOD_WHILE_FALSE
+    if condition["reason"] == RunReason.CANCELLED:
+        return "Normal"
+    good = not holds if condition["type"] in _BAD_WHEN_TRUE else holds or condition["reason"] in EXPECTED_WHILE_FALSE
     return "Normal" if good else "Warning"

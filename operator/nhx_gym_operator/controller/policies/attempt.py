@@ -40,6 +40,16 @@ def current(observation: Observation) -> Attempt:
     )
 
 
+def last_evaluator(observation: Observation, attempt: Attempt) -> Manifest | None:
+    """The attempt's evaluator pod, or what this process last saw of it before it was gone."""
+    if attempt.evaluator is not None:
+        return attempt.evaluator
+    for pod in reversed(observation.ghosts):
+        if podview.attempt(pod) == attempt.number and not podview.is_host(pod):
+            return pod
+    return None
+
+
 def withdrawn(observation: Observation) -> tuple[Manifest, ...]:
     """Pods on their way out whose sibling was refused: their names are taken until they are gone."""
     seen = observation.job.status.attempt or 0

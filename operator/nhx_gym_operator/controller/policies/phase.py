@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...api.conditions import ConditionType, PodReason, StagedReason
+from ...api.conditions import ConditionType, PodReason, RunReason, StagedReason
 from ...api.constants import Phase
 
 _NO_PODS = {PodReason.POD_REFUSED, PodReason.CHILD_NOT_OURS}
@@ -22,7 +22,7 @@ def phase(conditions: Sequence[Mapping[str, Any]]) -> Phase:
     running = found.get(ConditionType.RUNNING)
     staged = found.get(ConditionType.STAGED)
     if is_true(ConditionType.FAILED):
-        return Phase.FAILED
+        return Phase.CANCELLED if found[ConditionType.FAILED]["reason"] == RunReason.CANCELLED else Phase.FAILED
     if is_true(ConditionType.COMPLETE):
         return Phase.SUCCEEDED
     if is_true(ConditionType.RUNNING):

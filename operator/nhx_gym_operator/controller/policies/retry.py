@@ -17,7 +17,7 @@ from ...api.wire import Progress, Stage
 from .. import podview
 from ..observation import Observation
 from . import outcome
-from .attempt import Attempt
+from .attempt import Attempt, last_evaluator
 
 Manifest = dict[str, Any]
 
@@ -50,7 +50,7 @@ def find_loss(attempt: Attempt) -> str | None:
 
 def judge(observation: Observation, attempt: Attempt, loss: str) -> Verdict:
     """Another attempt, unless records were lost with the evaluator or too many attempts were lost."""
-    if not _keeps_results(observation) and _may_have_collected(observation, attempt):
+    if not keeps_results(observation) and _may_have_collected(observation, attempt):
         return Verdict(
             True,
             RunReason.RESULTS_LOST,
@@ -77,14 +77,14 @@ def how_it_ended(pod: Manifest, ended: dict[str, Any] | None) -> str:
     return f"pod {name!r} ended without an outcome: {words or 'no reason given'}"
 
 
-def _keeps_results(observation: Observation) -> bool:
+def keeps_results(observation: Observation) -> bool:
     return observation.job.spec.results.persistent_volume_claim is not None
 
 
 def _may_have_collected(observation: Observation, attempt: Attempt) -> bool:
     """Whether rollouts may have been paid for. Only what this process saw itself can show that none were:
     an operator that was away does not know."""
-    last_seen = attempt.evaluator or _ghost(observation, attempt.number)
+    last_seen = last_evaluator(observation, attempt)
     if last_seen is None or _was_running(observation):
         return True
     said = outcome.last_outcome(last_seen)
@@ -101,10 +101,3 @@ def _collected(progress: Progress) -> bool:
 def _was_running(observation: Observation) -> bool:
     conditions = observation.job.status.conditions or ()
     return any(entry.type == ConditionType.RUNNING and entry.status == "True" for entry in conditions)
-
-
-def _ghost(observation: Observation, attempt: int) -> Manifest | None:
-    for pod in reversed(observation.ghosts):
-        if podview.attempt(pod) == attempt and not podview.is_host(pod):
-            return pod
-    return None
