@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -85,6 +86,30 @@ def job(namespace: str, name: str, dataset: Object, gym: Object, policy: Object)
             "results": {"persistentVolumeClaim": {"size": "64Mi"}},
         },
     }
+
+
+def as_flags(job: Object, rows: Path) -> list[str]:
+    """A job as `kubectl nhx submit` takes it without a manifest, its rows from a file of this machine."""
+    gym, model = job["spec"]["target"]["gym"], job["spec"]["models"][0]
+    key = model["apiKey"]["secretKeyRef"]
+    flags = {
+        "name": job["metadata"]["name"],
+        "namespace": job["metadata"]["namespace"],
+        "agent": gym["agent"],
+        "agent-config": gym["agentConfig"],
+        "agent-ref-name": gym["agentRefName"],
+        "resources-server": gym["resourcesServer"],
+        "model-type": gym["modelType"],
+        "num-repeats": gym["numRepeats"],
+        "concurrency": gym["concurrency"],
+        "startup-timeout": f"{gym['startupTimeoutSeconds']}s",
+        "dataset": rows,
+        "base-url": model["baseUrl"],
+        "model": model["model"],
+        "api-key": f"{key['name']}/{key['key']}",
+        "results": job["spec"]["results"]["persistentVolumeClaim"]["size"],
+    }
+    return [f"--{name}={value}" for name, value in flags.items()]
 
 
 @dataclass(frozen=True)

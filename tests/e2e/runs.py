@@ -69,6 +69,13 @@ def failed(world: World, job: Object, **facts: Any) -> Run:
     return run
 
 
+def cancelled(world: World, job: Object, **facts: Any) -> Run:
+    run = ended(world, job, **facts)
+    if phase(run.job) != "Cancelled":
+        fail(job, "it should have been cancelled")
+    return Run(run.job, run.states, run.pods, run.logs, download(world, job), run.facts)
+
+
 def ended(world: World, job: Object, **facts: Any) -> Run:
     namespace, name = key_of(job)
     last = world.watch.finished(namespace, name, timeout=RUN_SECONDS)
@@ -100,13 +107,19 @@ def nhx(world: World, *arguments: str) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = folder / f"kubectl-nhx.{os.getpid()}.{id(arguments)}"
         fresh.write_text(
-            f"#!/bin/sh\nexec {sys.executable} -c 'from nhx_gym_operator.cli.main import app; app()' \"$@\"\n"
+            f"#!/bin/sh\nexec {sys.executable} -c 'from nhx_gym_operator.cli.main import main; main()' \"$@\"\n"
         )
         fresh.chmod(0o755)
         fresh.rename(plugin)
     path = f"{folder}{os.pathsep}{cluster.environment()['PATH']}"
     extra = {"PATH": path, "PYTHONPATH": str(ROOT / "operator")}
-    return cluster.run(["kubectl", "nhx", *arguments], timeout=240, extra=extra)
+    return cluster.run(["kubectl", "nhx", *arguments], timeout=RUN_SECONDS, extra=extra)
+
+
+def nhx_json(world: World, command: str, job: Object, *arguments: str) -> Any:
+    """What a command says of a job, as JSON."""
+    namespace, name = key_of(job)
+    return json.loads(nhx(world, command, name, f"--namespace={namespace}", "--output=json", *arguments))
 
 
 def strict_json(text: str) -> Any:

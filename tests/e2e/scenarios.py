@@ -76,8 +76,11 @@ def replaced_children(world: World) -> Run:
 
 @scenario
 def mcqa_runc(world: World) -> Run:
+    """Submitted by the plugin, from a manifest."""
     job = manifests.mcqa_job(RUNC.jobs, "mcqa")
-    cluster.apply(job)
+    file = world.directory / "mcqa.json"
+    file.write_text(json.dumps(job))
+    runs.nhx(world, "submit", str(file))
     return runs.succeeded(world, job)
 
 
@@ -93,9 +96,13 @@ def real_model(world: World) -> Run:
 
 @scenario
 def mcqa_colocated(world: World) -> Run:
+    """Submitted by the plugin, from flags and a row file of this machine, and watched by it to the end."""
     job = manifests.mcqa_job(COLOCATED.jobs, "mcqa")
-    cluster.apply(job)
-    return runs.succeeded(world, job)
+    rows = world.directory / "rows.jsonl"
+    rows.write_text(_file_of_the_image(f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"))
+    runs.nhx(world, "submit", *manifests.as_flags(job, rows))
+    watched = runs.nhx(world, "watch", "mcqa", f"--namespace={COLOCATED.jobs}", "--output=json")
+    return runs.succeeded(world, job, watched=[json.loads(line) for line in watched.splitlines()])
 
 
 @scenario
@@ -140,13 +147,14 @@ def missing_inputs(world: World) -> Run:
     secret = manifests.key_secret(RUNC.jobs, world.model_key, "late-key")
     job["spec"]["models"][0]["apiKey"]["secretKeyRef"]["name"] = "late-key"
     cluster.apply(job)
-    asked = {}
+    asked, explained = {}, {}
     for late in (*example.inputs(), secret):
         kind, name = late["kind"], late["metadata"]["name"]
         state = _until(world, job, partial(_complaint, kind, name), f"ask for {kind} {name}", STATUS_SECONDS)
         asked[f"{kind} {name}"] = _complaint(kind, name, state)
+        explained[f"{kind} {name}"] = runs.nhx_json(world, "explain", job)
         cluster.apply(late)
-    return runs.succeeded(world, job, asked=asked)
+    return runs.succeeded(world, job, asked=asked, explained=explained)
 
 
 @scenario
@@ -204,6 +212,18 @@ def openai_model(world: World) -> Run:
     job = manifests.mcqa_job(COLOCATED.jobs, "openai-model", modelType="openai_model", **manifests.BOUND_BY_HAND)
     cluster.apply(job)
     return runs.succeeded(world, job)
+
+
+@scenario
+def cancelled(world: World) -> Run:
+    """In the middle of its run."""
+    job = manifests.mcqa_job(COLOCATED.jobs, "cancelled", port=SLOW_PORT, concurrency=1)
+    cluster.apply(job)
+    _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
+    told = runs.nhx_json(world, "cancel", job, "--wait", "--timeout=120s")
+    run = runs.cancelled(world, job, told=told)
+    running = [pod for pod in run.pods if pod["status"]["phase"] == "Running"]
+    return Run(run.job, run.states, run.pods, run.logs, run.bundle, run.facts | {"still running": running})
 
 
 @scenario
@@ -307,7 +327,8 @@ def startup_timeout(world: World) -> Run:
     job = manifests.mcqa_job(GVISOR.jobs, "impatient", startupTimeoutSeconds=5)
     cluster.apply(job)
     run = runs.failed(world, job)
-    return Run(run.job, run.states, run.pods, run.logs, facts={"nhx logs": _nhx_logs(world, job)})
+    facts = {"nhx logs": _nhx_logs(world, job), "explained": runs.nhx_json(world, "explain", job)}
+    return Run(run.job, run.states, run.pods, run.logs, facts=facts)
 
 
 @scenario
@@ -491,6 +512,14 @@ def _read_claim(namespace: str, claim: str, command: str, *, read_only: bool = T
 def _from_model_server(port: int, path: str) -> str:
     service = f"/api/v1/namespaces/{manifests.MODELS_NAMESPACE}/services/scripted:{port}/proxy/{path}"
     return cluster.kubectl("get", "--raw", service)
+
+
+def _file_of_the_image(path: str) -> str:
+    """A file of nhx-tasks, which the model server runs in too."""
+    read = cluster.execute("scripted", "instant", manifests.MODELS_NAMESPACE, ["cat", path])
+    if read.code:
+        raise AssertionError(f"{path}: {read.stderr}")
+    return read.stdout
 
 
 def _events(namespace: str, name: str) -> list[Object]:

@@ -51,6 +51,7 @@ def names() -> list[str]:
 class Stage:
     def __init__(self, world: World, asked_for: Iterable[str]):
         wanted = set(asked_for)
+        self.world = world
         self._pools = {
             False: ThreadPoolExecutor(STARTING_AT_ONCE, thread_name_prefix="scenario"),
             True: ThreadPoolExecutor(IDLE_AT_ONCE, thread_name_prefix="idle-scenario"),

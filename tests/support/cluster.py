@@ -21,10 +21,11 @@ type Object = dict[str, Any]
 
 
 class CommandError(AssertionError):
-    """A command ended with an error. `stderr` holds its words."""
+    """A command ended with an error. `stderr` holds its words, `code` what it ended with, if it did."""
 
-    def __init__(self, command: list[str], stderr: str):
+    def __init__(self, command: list[str], stderr: str, code: int | None = None):
         self.stderr = stderr.strip()
+        self.code = code
         super().__init__(f"{' '.join(command[:8])}: {self.stderr}")
 
 
@@ -66,7 +67,7 @@ def run(
     except subprocess.TimeoutExpired:
         raise CommandError(command, f"no answer in {timeout:.0f} s") from None
     if done.returncode:
-        raise CommandError(command, done.stderr or done.stdout)
+        raise CommandError(command, done.stderr or done.stdout, done.returncode)
     return done.stdout
 
 

@@ -1,9 +1,10 @@
 """A kubectl for tests: answers from a folder, runs `exec` on this machine, and writes down how it was called.
 
-The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json` and `pods.json` (lists of objects), `logs/POD/CONTAINER`, `results/`
-(stands for the results volume) and `calls.jsonl`. `script.json` may set `reader_state` and `fetch_state` (the states of
-a created pod's container and of its init container), `fail` (verb to stderr), `hang` (verbs that never end),
-`cut_stream_after` (bytes of a tar that arrive).
+The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json`, `pods.json` and `events.json` (lists of objects),
+`logs/POD/CONTAINER`, `results/` (stands for the results volume) and `calls.jsonl`; what was applied or created is
+appended to `sent.json`. `script.json` may set `reader_state` and `fetch_state` (the states of a created pod's container
+and of its init container), `fail` (verb to stderr), `fail_kind` (resource to stderr), `hang` (verbs that never end),
+`cut_stream_after` (bytes of a tar that arrive), `story` (what the job's status becomes with each further look at it).
 """
 
 import json
@@ -75,7 +76,8 @@ def main() -> None:
     if verb in script.get("hang", []):
         time.sleep(300)
     rest = arguments[arguments.index(verb) + 1 :]
-    {"get": _get, "create": _create, "delete": _delete, "exec": _exec, "logs": _logs}[verb](folder, rest)
+    verbs = {"get": _get, "create": _create, "apply": _apply, "patch": _patch, "delete": _delete}
+    (verbs | {"exec": _exec, "logs": _logs})[verb](folder, rest)
 
 
 def _verb(arguments: list[str]) -> str:
@@ -95,15 +97,77 @@ def _get(folder: Path, rest: list[str]) -> None:
         pods = [pod for pod in _load(folder, "pods", []) if pod["metadata"].get("labels", {}).get(label) == value]
         print(json.dumps({"items": pods}))
         return
+    failure = _load(folder, "script", {}).get("fail_kind", {}).get(kind)
+    if failure:
+        sys.exit(failure)
+    if "--output=jsonpath={.items[*].metadata.name}" in rest:
+        print(" ".join(job["metadata"]["name"] for job in _load(folder, "jobs", [])))
+        return
+    if not names:
+        print(json.dumps({"items": _load(folder, "events" if kind == "events" else "jobs", [])}))
+        return
     objects = _load(folder, "pods" if kind == "pod" else "jobs", [])
+    if kind != "pod":
+        objects = _next_of_the_story(folder, objects)
     found = [item for item in objects if item["metadata"]["name"] == names[0]]
     if not found:
         sys.exit(f'Error from server (NotFound): {kind} "{names[0]}" not found')
     print(json.dumps(found[0]))
 
 
+def _next_of_the_story(folder: Path, jobs: list) -> list:
+    script = _load(folder, "script", {})
+    story = script.get("story")
+    if not story:
+        return jobs
+    step, *later = story
+    if step == "gone":
+        jobs = []
+    elif step == "away":
+        (folder / "script.json").write_text(json.dumps(script | {"story": later or [{}]}))
+        sys.exit("The connection to the server was refused - did you specify the right host or port?")
+    else:
+        jobs = [job | {"status": job["status"] | step} for job in jobs]
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    (folder / "script.json").write_text(json.dumps(script | {"story": later}))
+    return jobs
+
+
+def _patch(folder: Path, rest: list[str]) -> None:
+    change = json.loads(next(a.partition("=")[2] for a in rest if a.startswith("--patch=")))
+    jobs = _load(folder, "jobs", [])
+    for job in jobs:
+        if job["metadata"]["name"] == rest[1]:
+            job.setdefault("spec", {}).update(change["spec"])
+            (folder / "jobs.json").write_text(json.dumps(jobs))
+            print(json.dumps(job))
+
+
+def _apply(folder: Path, rest: list[str]) -> None:
+    _note_sent(folder, json.load(sys.stdin))
+
+
+def _note_sent(folder: Path, sent: dict) -> None:
+    (folder / "sent.json").write_text(json.dumps([*_load(folder, "sent", []), sent]))
+
+
+def _create_job(folder: Path, job: dict) -> None:
+    jobs = _load(folder, "jobs", [])
+    name = job["metadata"]["name"]
+    if any(other["metadata"]["name"] == name for other in jobs):
+        sys.exit(f'Error from server (AlreadyExists): agentevaljobs.evals.nhx.io "{name}" already exists')
+    job["metadata"] |= {"namespace": "evals", "uid": "4f2c", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    (folder / "jobs.json").write_text(json.dumps([*jobs, job | {"status": {}}]))
+    print(json.dumps(job))
+
+
 def _create(folder: Path, rest: list[str]) -> None:
     pod = json.load(sys.stdin)
+    if pod["kind"] != "Pod":
+        _note_sent(folder, pod)
+        if pod["kind"] == "AgentEvalJob":
+            _create_job(folder, pod)
+        return
     state = _load(folder, "script", {}).get("reader_state", {"running": {}})
     pod["status"] = {"containerStatuses": [{"name": pod["spec"]["containers"][0]["name"], "state": state}]}
     fetching = _load(folder, "script", {}).get("fetch_state")

@@ -8,66 +8,11 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from nhx_gym_operator.api import constants, wire
-from nhx_gym_operator.cli.main import app
+from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client import jobs, reader
-from support.fake_kubectl import FakeKubectl
-
-UID = "4f2c"
-CLAIM = {"location": "persistentVolumeClaim/mcqa-results", "path": "attempt-1"}
-
-
-@pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    fake = FakeKubectl(tmp_path / "cluster")
-    for name, value in fake.environment.items():
-        monkeypatch.setenv(name, value)
-    return fake
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def job(**status):
-    status = {"phase": "Succeeded", "attempt": 1, "results": CLAIM, **status}
-    return {"metadata": {"name": "mcqa", "namespace": "evals", "uid": UID}, "status": status}
-
-
-def pod(name, role, containers, init=(), attempt=1, states=None, **spec):
-    states = states or {}
-    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
-
-    def statuses(entries):
-        return [{"name": entry, "state": states.get(entry, ended)} for entry in entries]
-
-    return {
-        "metadata": {
-            "name": name,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {
-                constants.JOB_UID_LABEL: UID,
-                constants.ROLE_LABEL: role,
-                constants.ATTEMPT_LABEL: str(attempt),
-            },
-        },
-        "spec": {
-            "initContainers": [{"name": entry, "image": "tasks:1"} for entry in init],
-            "containers": [{"name": entry, "image": "tasks:1", "imagePullPolicy": "Never"} for entry in containers],
-            **spec,
-        },
-        "status": {"initContainerStatuses": statuses(init), "containerStatuses": statuses(containers)},
-    }
-
-
-def evaluator(**options):
-    return pod("mcqa-evaluator-1", "evaluator", ["agent-evaluate"], **options)
-
-
-def host(**options):
-    return pod("mcqa-host-0-1", "gym-host", ["gym-host"], init=["sandbox-gate"], **options)
+from support.cli_values import UID, call, evaluator, host, job, pod
 
 
 def bundle(cluster):
@@ -138,7 +83,7 @@ def test_results_of_an_emptydir_are_said_to_be_gone(cluster, tmp_path):
 
     result = call("download", "mcqa", tmp_path / "out")
 
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.NOT_FOUND
     assert "emptyDir" in result.output and "spec.results.persistentVolumeClaim" in result.output
     assert not (tmp_path / "out").exists()
 
@@ -208,7 +153,7 @@ def test_an_interrupted_download_removes_the_reader(cluster, tmp_path):
         [
             sys.executable,
             "-c",
-            "from nhx_gym_operator.cli.main import app; app()",
+            "from nhx_gym_operator.cli.main import main; main()",
             "download",
             "mcqa",
             tmp_path / "out",
@@ -280,17 +225,41 @@ def test_a_container_that_never_started_is_shown_with_its_reason(cluster):
 
     result = call("logs", "mcqa")
 
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.NOT_FOUND
     assert "not started, ErrImagePull: no such image" in result.output
 
 
-def test_when_no_pod_is_left_the_bundle_is_named(cluster):
+def test_when_no_pod_is_left_the_logs_in_the_bundle_are_printed(cluster):
+    ran = {"images": {"evaluator": "reg/nhx-tasks@sha256:0"}}
+    cluster.write("jobs", [job(ran=ran)])
+    cluster.add_result("attempt-1/summary.json", b"{}")
+    cluster.add_result("attempt-1/gym_run/gym_env.log", b"one\ntwo\n")
+
+    result = call("logs", "mcqa", "--tail", "1")
+
+    assert result.exit_code == 0, result.output
+    assert "==> bundle of mcqa/gym_run/gym_env.log (kept in the bundle) <==\ntwo\n" in result.output
+    reader_image = json.loads((cluster.folder / "created.json").read_text())["spec"]["containers"][0]["image"]
+    assert reader_image == "reg/nhx-tasks@sha256:0"
+    assert cluster.read("pods") == []
+
+
+def test_when_no_pod_is_left_and_the_bundle_cannot_be_read_it_is_named(cluster):
     cluster.write("jobs", [job()])
 
     result = call("logs", "mcqa")
 
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.ERROR and "--image" in result.output
     assert "kubectl nhx download mcqa DIR --namespace evals" in result.output and "gym_run" in result.output
+
+
+def test_a_bundle_without_logs_says_what_it_holds_instead(cluster):
+    cluster.write("jobs", [job()])
+    cluster.add_result("attempt-1/summary.json", b"{}")
+
+    result = call("logs", "mcqa", "--image", "mine/nhx-tasks:2")
+
+    assert result.exit_code == ExitCode.NOT_FOUND and "rollouts_failures.jsonl" in result.output
 
 
 def test_the_host_role_of_a_colocated_job_points_at_the_evaluator(cluster):
@@ -299,7 +268,7 @@ def test_the_host_role_of_a_colocated_job_points_at_the_evaluator(cluster):
 
     result = call("logs", "mcqa", "--role", "host")
 
-    assert result.exit_code == 1 and "--role evaluator" in result.output
+    assert result.exit_code == ExitCode.NOT_FOUND and "--role evaluator" in result.output
 
 
 def test_following_prints_each_line_with_its_container_and_ends_with_the_job(cluster):
@@ -360,13 +329,13 @@ def test_a_job_without_a_score_says_why(cluster):
 
     result = call("results", "mcqa")
 
-    assert result.exit_code == 1 and "the model refused every call" in result.output
+    assert result.exit_code == ExitCode.NOT_FOUND and "the model refused every call" in result.output
 
 
 def test_a_job_that_does_not_exist_is_named_with_its_namespace(cluster):
     result = call("results", "other", "-n", "evals")
 
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.NOT_FOUND
     assert "no AgentEvalJob `other` in namespace `evals`" in result.output
 
 
@@ -375,7 +344,7 @@ def test_a_cluster_without_the_chart_is_told_apart_from_a_missing_job(cluster):
 
     result = call("results", "mcqa")
 
-    assert result.exit_code == 1 and "chart nhx-gym-operator is not installed" in result.output
+    assert result.exit_code == ExitCode.NOT_FOUND and "chart nhx-gym-operator is not installed" in result.output
 
 
 def test_a_missing_kubectl_names_the_variable_to_set(monkeypatch):

@@ -31,8 +31,8 @@ class JobSpec(ApiModel):
             "cancel",
             rules=[
                 rule(
-                    "!has(self.target.gym.envSecrets) || !self.target.gym.envSecrets.exists(name, self.models.exists(m, "
-                    "has(m.apiKey) && m.apiKey.secretKeyRef.name == "
+                    "!has(self.target.gym.envSecrets) || !self.target.gym.envSecrets.exists(name, "
+                    "self.models.exists(m, has(m.apiKey) && m.apiKey.secretKeyRef.name == "
                     "self.target.gym.envSecrets[name].secretKeyRef.name))",
                     "envSecrets may not name a Secret that a model's apiKey names: environment code reads what is in "
                     "envSecrets, and Gym needs no model's key; put other values into a Secret of their own",

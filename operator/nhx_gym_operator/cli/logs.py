@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import typer
+from rich.console import Console
 
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
+from ..client.download import download
 from ..client.jobs import (
     Body,
     Job,
@@ -20,13 +26,16 @@ from ..client.jobs import (
     pods_of,
     role_of,
 )
-from ..client.kubectl import Kubectl, KubectlError, UserError
+from ..client.kubectl import Kubectl, KubectlError, NotFound, UserError
+from .output import print_json_line
 
 POLL_SECONDS = 2.0
 """How often a follower looks for pods that were not there before."""
 DRAIN_SECONDS = 30.0
 """How long the last lines may take after the job has finished."""
 LOGS_TIMEOUT_SECONDS = 300.0
+READER_SECONDS = 600
+"""The most that reading the logs in a bundle may take."""
 
 
 class Part(StrEnum):
@@ -43,8 +52,6 @@ CONTAINERS = {
     Part.GATE: CONTAINER_GATE,
     Part.HOST: CONTAINER_HOST,
 }
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,40 @@ class Source:
     @property
     def key(self) -> tuple[str, str]:
         return self.pod, self.container
+
+
+class Sink(Protocol):
+    """Where lines go."""
+
+    def header(self, source: Source) -> None: ...
+
+    def line(self, source: Source, text: str) -> None: ...
+
+    def follow(self, source: Source, text: str) -> None:
+        """A line that came while others come too."""
+
+
+class TextSink:
+    def header(self, source: Source) -> None:
+        typer.echo(source.header)
+
+    def line(self, source: Source, text: str) -> None:
+        typer.echo(text)
+
+    def follow(self, source: Source, text: str) -> None:
+        typer.echo(f"{source.pod}/{source.container} | {text}")
+
+
+class JsonSink:
+    """A value for each line."""
+
+    def header(self, source: Source) -> None:
+        pass
+
+    def line(self, source: Source, text: str) -> None:
+        print_json_line({"pod": source.pod, "container": source.container, "line": text})
+
+    follow = line
 
 
 def sources_of(pods: list[Body], role: Part | None = None) -> list[Source]:
@@ -90,29 +131,59 @@ def _describe(pod: Body, state: Body) -> str:
     return f"not started, {detail or (pod.get('status') or {}).get('phase') or 'Pending'}"
 
 
-def print_logs(kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, say: Say) -> None:
-    """Raises UserError if there was no log to print."""
+def print_logs(kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, sink: Sink) -> None:
+    """Raises `NotFound` if there was no log to print."""
     pods = pods_of(kubectl, job)
     sources = sources_of(pods, role)
     if not sources:
-        raise UserError(nothing_left(job, pods, role))
-    printed = [_print_one(kubectl.in_namespace(job.namespace), source, tail, say) for source in sources]
+        raise NotFound(nothing_left(job, pods, role))
+    printed = [_print_one(kubectl.in_namespace(job.namespace), source, tail, sink) for source in sources]
     if not any(printed):
-        raise UserError(f"no container of job `{job.name}` has written a log ({job.says}).")
+        raise NotFound(f"no container of job `{job.name}` has written a log ({job.says}).")
 
 
-def _print_one(kubectl: Kubectl, source: Source, tail: int | None, say: Say) -> bool:
-    say(source.header)
+def _print_one(kubectl: Kubectl, source: Source, tail: int | None, sink: Sink) -> bool:
+    sink.header(source)
     if not source.has_log:
         return False
     try:
         text = kubectl.text(*_log_arguments(source, tail), timeout=LOGS_TIMEOUT_SECONDS)
     except KubectlError as error:
-        say(f"(this log could not be read: {error.stderr})")
+        sink.line(source, f"(this log could not be read: {error.stderr})")
         return False
-    say(text.rstrip("\n"))
-    say("")
+    _print_lines(source, text, sink)
     return True
+
+
+def _print_lines(source: Source, text: str, sink: Sink) -> None:
+    for line in text.rstrip("\n").split("\n"):
+        sink.line(source, line)
+
+
+def are_gone(kubectl: Kubectl, job: Job) -> bool:
+    """Whether the job's pods are no more, and its results are where they can still be read."""
+    kept = job.claim is not None or job.is_in_bucket
+    return kept and bool(job.status.get("attempt")) and not pods_of(kubectl, job)
+
+
+def print_bundle_logs(
+    kubectl: Kubectl, job: Job, tail: int | None, sink: Sink, image: str | None, errors: Console
+) -> None:
+    """What was logged into the bundle, for a job whose pods are gone. Raises `NotFound` if that is nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "bundle"
+        try:
+            download(kubectl, job, target, image, READER_SECONDS, errors, only=lambda path: path.endswith(".log"))
+        except NotFound:
+            raise NotFound(nothing_left(job, [], None)) from None
+        except UserError as error:
+            raise UserError(f"{nothing_left(job, [], None)}\nReading it here failed: {error}") from None
+        for file in sorted(target.rglob("*.log")):
+            path = str(file.relative_to(target))
+            source = Source(f"bundle of {job.name}", path, "kept in the bundle", has_log=True)
+            sink.header(source)
+            lines = file.read_text(errors="replace").rstrip("\n").split("\n")
+            _print_lines(source, "\n".join(lines if tail is None else lines[len(lines) - tail :]), sink)
 
 
 def _log_arguments(source: Source, tail: int | None) -> tuple[str, ...]:
@@ -136,26 +207,23 @@ def nothing_left(job: Job, pods: list[Body], role: Part | None) -> str:
 
 
 def _in_the_bundle(job: Job) -> str:
-    if job.claim is None:
-        return (
-            "Its results are not on a claim: set spec.results.persistentVolumeClaim to keep them longer than the pod."
-        )
+    if job.claim is None and not job.is_in_bucket:
+        return "Its results went with its pods: spec.results.persistentVolumeClaim or objectStore keeps them longer."
     return (
         f"`kubectl nhx download {job.name} DIR --namespace {job.namespace}` copies the bundle: DIR/gym_run holds what "
-        "each rollout did (rollouts.jsonl, rollouts_failures.jsonl, model_calls) and, of a colocated job, Gym's output "
-        "(gym_env.log, gym_eval.stdout.log, gym_eval.stderr.log)."
+        "each rollout did (rollouts.jsonl, rollouts_failures.jsonl, model_calls)."
     )
 
 
 class Follower:
     """Prints the lines of all containers as they come, and takes up containers that start later."""
 
-    def __init__(self, kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, say: Say):
+    def __init__(self, kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, sink: Sink):
         self._kubectl = kubectl.in_namespace(job.namespace)
         self._job = job
         self._role = role
         self._tail = tail
-        self._say = say
+        self._sink = sink
         self._lock = threading.Lock()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._threads: list[threading.Thread] = []
@@ -181,7 +249,7 @@ class Follower:
             if source.has_log and source.key not in self._seen:
                 self._start(source)
         if job.finished and not self._seen:
-            raise UserError(nothing_left(job, pods, self._role))
+            raise NotFound(nothing_left(job, pods, self._role))
         if not self._seen:
             self._announce(f"waiting for job `{job.name}` ({job.says})")
         return job.finished
@@ -204,7 +272,7 @@ class Follower:
         for line in process.stdout:
             text = line.decode(errors="replace").rstrip("\n")
             with self._lock:
-                self._say(f"{source.pod}/{source.container} | {text}")
+                self._sink.follow(source, text)
 
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ..api import wire
-from ..api.constants import CONTAINER_EVALUATE
+from ..api.constants import CONTAINER_EVALUATE, Phase
 from ..api.results import ObjectStoreResults
 from .jobs import Body, Job, container_state, evaluator_of, pods_of
-from .kubectl import Kubectl, KubectlError, UserError
+from .kubectl import Kubectl, NotFound, UserError
 from .reader import CONTAINER, Contents, choose_image, of_bucket, of_claim, reader_pod, running_reader
 
 _SUMMARY = "summary.json"
@@ -28,31 +28,43 @@ _JOURNAL = PurePosixPath(wire.JOURNAL).name
 
 @dataclass(frozen=True)
 class Source:
-    """A running container in which `directory` holds the bundle. `live`: the evaluator is still at work, and its
-    journal comes along: until the end, no file of the bundle holds a rollout."""
+    """A running container in which `directory` holds the bundle. `live`: the evaluator is still at work. `journal`: it
+    comes along, since without an end that was scored no file of the bundle holds a rollout."""
 
     pod: str
     container: str
     directory: str
     live: bool
+    journal: bool
 
 
 def download(
-    kubectl: Kubectl, job: Job, target: Path, image: str | None, lifetime_seconds: int, console: Console
+    kubectl: Kubectl,
+    job: Job,
+    target: Path,
+    image: str | None,
+    lifetime_seconds: int,
+    console: Console,
+    *,
+    only: Callable[[str], bool] | None = None,
 ) -> int:
-    """Copies the bundle into `target`, which must be absent or empty. Returns the number of files."""
+    """Copies the bundle into `target`, which must be absent or empty: the files whose path in it `only` accepts, or
+    all. Returns their number; raises `NotFound` if there is none."""
     require_empty(target)
     kubectl = kubectl.in_namespace(job.namespace)
     evaluator = evaluator_of(pods_of(kubectl, job))
     with _source(kubectl, job, evaluator, image, lifetime_seconds, console) as source:
         sizes = _list_files(kubectl, source)
+        if only:
+            sizes = {path: size for path, size in sizes.items() if only(path)}
         if not sizes:
-            raise UserError(f"there is no file in {source.directory} of job `{job.name}` ({job.says}).")
+            what = "such file" if only else "file"
+            raise NotFound(f"there is no {what} in {source.directory} of job `{job.name}` ({job.says}).")
         with _staged(target) as staging:
-            _copy(kubectl, source, staging, sum(sizes.values()), console)
+            _copy(kubectl, source, staging, sizes, console, whole=only is None)
             if not source.live:
                 _verify(staging, sizes)
-    if _SUMMARY not in sizes:
+    if only is None and _SUMMARY not in sizes:
         _say(console, f"note: the bundle is not complete, {_SUMMARY} is missing ({job.says})")
     return len(sizes)
 
@@ -71,13 +83,13 @@ def _source(
     directory = f"{wire.RESULTS_DIR}/{job.results_path}"
     if evaluator and "running" in container_state(evaluator, CONTAINER_EVALUATE):
         _say(console, f"the evaluator still runs: copying the rollouts recorded so far, as {_JOURNAL}")
-        yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True)
+        yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True, journal=True)
         return
     contents = _contents(job)
     manifest = reader_pod(job, contents, choose_image(job, evaluator, image), evaluator, lifetime_seconds)
     _say(console, f"starting the reader pod {manifest['metadata']['name']} on {job.results_location}")
     with running_reader(kubectl, manifest) as pod:
-        yield Source(pod, CONTAINER, directory, live=False)
+        yield Source(pod, CONTAINER, directory, live=False, journal=job.phase != Phase.SUCCEEDED)
 
 
 def _contents(job: Job) -> Contents:
@@ -90,8 +102,8 @@ def _contents(job: Job) -> Contents:
 
 def _no_claim(job: Job) -> str:
     if not job.results_location:
-        raise UserError(f"job `{job.name}` has no results yet ({job.says}).")
-    raise UserError(
+        raise NotFound(f"job `{job.name}` has no results yet ({job.says}).")
+    raise NotFound(
         f"the results of job `{job.name}` were in an emptyDir and went with its pod. The aggregates are kept in the "
         f"status: `kubectl nhx results {job.name} --namespace {job.namespace}`. To keep the bundle of the next run, "
         "set spec.results.persistentVolumeClaim or spec.results.objectStore."
@@ -100,19 +112,16 @@ def _no_claim(job: Job) -> str:
 
 def _list_files(kubectl: Kubectl, source: Source) -> dict[str, int]:
     """Path below the bundle's directory to size in bytes, of every regular file."""
-    journal = [wire.JOURNAL] if source.live else []
-    try:
-        listing = kubectl.text(
-            "exec", source.pod, f"--container={source.container}", "--",
-            "find", source.directory, *journal, "-type", "f", "-printf", r"%s\t%P\0",
-        )  # fmt: skip
-    except KubectlError as error:
-        if "No such file or directory" in error.stderr:
-            return {}
-        raise
+    # One search of the volume, since a file that is given to find must exist.
+    journal = ["-o", "-path", wire.JOURNAL] if source.journal else []
+    listing = kubectl.text(
+        "exec", source.pod, f"--container={source.container}", "--",
+        "find", wire.RESULTS_DIR, "-type", "f", "(", "-path", f"{source.directory}/*", *journal, ")",
+        "-printf", r"%s\t%P\0",
+    )  # fmt: skip
     entries = (entry.split("\t", 1) for entry in listing.split("\0") if entry)
-    # find names a file that it was given itself by an empty path.
-    return {path or _JOURNAL: int(size) for size, path in entries}
+    inside = f"{PurePosixPath(source.directory).relative_to(wire.RESULTS_DIR)}/"
+    return {path.removeprefix(inside): int(size) for size, path in entries}
 
 
 @contextmanager
@@ -133,17 +142,22 @@ def _staged(target: Path) -> Iterator[Path]:
         raise
 
 
-def _copy(kubectl: Kubectl, source: Source, staging: Path, total: int, console: Console) -> None:
-    journal = [f"--directory={wire.RESULTS_DIR}", _JOURNAL] if source.live else []
+def _copy(
+    kubectl: Kubectl, source: Source, staging: Path, sizes: Mapping[str, int], console: Console, *, whole: bool
+) -> None:
+    """All of the directory, or what `sizes` names."""
+    journal = [f"--directory={wire.RESULTS_DIR}", _JOURNAL] if _JOURNAL in sizes else []
+    rest = [path for path in sizes if path != _JOURNAL]
+    inside = [f"--directory={source.directory}", *(["."] if whole else rest)] if rest else []
     with tempfile.TemporaryFile() as errors:
         process = kubectl.open(
             "exec", source.pod, f"--container={source.container}", "--",
-            "tar", "--create", "--file=-", *journal, f"--directory={source.directory}", ".",
+            "tar", "--create", "--file=-", *journal, *inside,
             stderr=errors.fileno(),
         )  # fmt: skip
         assert process.stdout is not None
         try:
-            problem = _extract(process.stdout, staging, total, console)
+            problem = _extract(process.stdout, staging, sum(sizes.values()), console)
             process.stdout.close()
             code = process.wait(timeout=30)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..api.conditions import FINAL, ConditionType
+from ..api.conditions import EXPECTED_WHILE_FALSE, FINAL, NOTICES, ConditionType
 from ..api.constants import (
     ATTEMPT_LABEL,
     BUCKET_LOCATION,
@@ -17,7 +17,7 @@ from ..api.constants import (
     Phase,
     Role,
 )
-from .kubectl import Kubectl, KubectlError, UserError
+from .kubectl import Kubectl, KubectlError, NotFound, UserError
 
 JOB_RESOURCE = f"{JOB_PLURAL}.{GROUP}"
 
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+        return self.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 
     @property
     def progress(self) -> str:
@@ -87,14 +87,40 @@ class Job:
         return f"{self.phase}: {message}" if message else self.phase
 
     def _message(self) -> str:
-        conditions = self.status.get("conditions") or []
-        ended = [c for c in conditions if c["type"] in FINAL and c["status"] == "True"]
-        blocking = [
-            c for c in conditions if c["type"] not in (*FINAL, ConditionType.DEGRADED) and c["status"] != "True"
-        ]
-        for condition in ended or blocking:
-            return condition.get("message") or condition.get("reason") or ""
-        return ""
+        cause = self.cause
+        return cause.get("message") or cause.get("reason") or ""
+
+    @property
+    def conditions(self) -> list[Body]:
+        return self.status.get("conditions") or []
+
+    def condition(self, kind: ConditionType) -> Body:
+        """Empty if there is none of that type."""
+        return next((entry for entry in self.conditions if entry["type"] == kind), {})
+
+    def is_true(self, kind: ConditionType) -> bool:
+        return self.condition(kind).get("status") == "True"
+
+    @property
+    def cause(self) -> Body:
+        """The condition that explains the phase: the one that ended the job, else what holds it up, else what it is
+        at. Empty if no operator has looked at the job yet."""
+        ended = [entry for entry in self.conditions if entry["type"] in FINAL and entry["status"] == "True"]
+        beside = (*FINAL, *NOTICES, ConditionType.DEGRADED)
+        steps = [entry for entry in self.conditions if entry["type"] not in beside]
+        missing = [entry for entry in steps if entry["status"] != "True"]
+        held_up = [entry for entry in missing if entry["reason"] not in EXPECTED_WHILE_FALSE]
+        return next(iter([*ended, *held_up, *missing, *reversed(steps)]), {})
+
+
+def get_jobs(kubectl: Kubectl, *, all_namespaces: bool = False, selector: str | None = None) -> list[Job]:
+    """Jobs of the namespace or of all of them, the oldest first. `selector` is about Kubernetes labels."""
+    flags = [*(["--all-namespaces"] if all_namespaces else []), *([f"--selector={selector}"] if selector else [])]
+    try:
+        items = kubectl.json("get", JOB_RESOURCE, *flags)["items"]
+    except KubectlError as error:
+        raise _explained(error, "", kubectl.namespace) from None
+    return sorted((Job(item) for item in items), key=lambda job: (job.body["metadata"]["creationTimestamp"], job.name))
 
 
 def get_job(kubectl: Kubectl, name: str) -> Job:
@@ -107,12 +133,12 @@ def get_job(kubectl: Kubectl, name: str) -> Job:
 def _explained(error: KubectlError, name: str, namespace: str | None) -> UserError:
     where = f"namespace `{namespace}`" if namespace else "the namespace of the current context"
     if "the server doesn't have a resource type" in error.stderr:
-        return UserError(
+        return NotFound(
             "this cluster has no AgentEvalJobs: the chart nhx-gym-operator is not installed on it. "
             "If you meant another cluster, pass --context."
         )
     if error.not_found:
-        return UserError(
+        return NotFound(
             f"there is no AgentEvalJob `{name}` in {where}. "
             "`kubectl get aej --all-namespaces` lists them; pass --namespace to choose one."
         )

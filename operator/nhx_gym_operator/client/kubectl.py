@@ -18,6 +18,18 @@ class UserError(Exception):
     """Shown to the user as it is: what is wrong, where, and what to change."""
 
 
+class NotFound(UserError):
+    """What was asked for is not there: a job, or its results, or its logs."""
+
+
+class Refused(UserError):
+    """The API server said no: the object is not valid, or the user lacks a right."""
+
+
+class TimedOut(UserError):
+    """What was waited for did not come in the time that the user gave."""
+
+
 class KubectlError(UserError):
     """kubectl ended with an error. `stderr` holds its words."""
 
@@ -32,6 +44,12 @@ class KubectlError(UserError):
     @property
     def forbidden(self) -> bool:
         return "(Forbidden)" in self.stderr
+
+    @property
+    def refused(self) -> bool:
+        """The server's answer will be the same next time."""
+        words = ("(Invalid)", "(BadRequest)", "(AlreadyExists)", " is invalid: ", "strict decoding error")
+        return self.forbidden or any(word in self.stderr for word in words)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,10 @@ def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
     container = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
     if container:
         return container["image"]
+    ran = ((job.status.get("ran") or {}).get("images") or {}).get("evaluator") or ""
+    # A kubelet that did not pull the image reports an ID that no other node knows.
+    if "@sha256:" in ran:
+        return ran
     raise UserError(
         f"the evaluator pod of job `{job.name}` is gone, so its image is not known. "
         "Pass the nhx-tasks image that the operator uses with --image."

@@ -1,0 +1,320 @@
+"""What to do about each reason that a job's conditions can have: one entry for each, in the reader's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..api.conditions import AcceptedReason, NoticeReason, PodReason, RunReason, SandboxReason, StagedReason
+from ..api.constants import POLICY_MODEL
+from ..client.jobs import Body, Job
+
+_AGAIN = "Then delete the job and apply it again: `kubectl delete aej {job} -n {namespace}`."
+_GOES_ON = "The job goes on by itself once that is done."
+_ADMINISTRATOR = "This is for whoever looks after the operator on this cluster."
+_LOGS = "Read the logs: `kubectl nhx logs {job} -n {namespace}`."
+_DOWNLOAD = "Copy the bundle: `kubectl nhx download {job} DIR -n {namespace}`."
+
+ADVICE: Mapping[str, tuple[str, ...]] = {
+    AcceptedReason.INVALID_SPEC: ("Correct the field that is named above.", _AGAIN),
+    AcceptedReason.UNKNOWN_BUNDLED_SERVER: (
+        "Correct target.gym.resourcesServer, or bring the server's code with target.gym.environment.",
+        _AGAIN,
+    ),
+    AcceptedReason.BUNDLED_SERVER_LACKS_DEPENDENCIES: (
+        "Bring the server and those packages as an environment of your own (target.gym.environment), or ask for a "
+        "gym-host image that holds them.",
+        _AGAIN,
+    ),
+    AcceptedReason.SANDBOX_UNAVAILABLE: (
+        f"{_ADMINISTRATOR} Either the RuntimeClass is to be installed, or the chart's value sandbox.mode changed.",
+        _AGAIN,
+    ),
+    AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX: (
+        f"{_ADMINISTRATOR} An environment of your own needs the chart's value sandbox.mode to allow a sandbox.",
+        "Or use a bundled resources server, without target.gym.environment.",
+    ),
+    AcceptedReason.FILESET_NOT_FOUND: (
+        "Apply the FileSet in namespace {namespace}; `kubectl get filesets -n {namespace}` lists those that are there.",
+        _GOES_ON,
+    ),
+    AcceptedReason.FILESET_NOT_RESOLVED: (
+        "See what the FileSet lacks: `kubectl describe fileset {fileset} -n {namespace}`.",
+        _GOES_ON,
+    ),
+    AcceptedReason.FILESET_WRONG_PURPOSE: (
+        "Set the FileSet's spec.purpose to what the job uses it for (environment or dataset).",
+        _GOES_ON,
+    ),
+    AcceptedReason.FILESET_FILE_MISSING: (
+        "Correct the path in the job, or add the file to the FileSet's source.",
+        _GOES_ON,
+    ),
+    AcceptedReason.CONFIG_MAP_NOT_FOUND: (
+        "Create the ConfigMap in namespace {namespace}: `kubectl create configmap NAME --from-file=KEY=FILE "
+        "-n {namespace}`.",
+        _GOES_ON,
+    ),
+    AcceptedReason.CONFIG_MAP_KEY_MISSING: (
+        "Add the key to the ConfigMap, or correct the key in the job.",
+        _GOES_ON,
+    ),
+    AcceptedReason.SECRET_NOT_FOUND: (
+        "Create it: `kubectl create secret generic {secret} --from-file={key}=FILE -n {namespace}`, with the value in "
+        "FILE and nothing else.",
+        _GOES_ON,
+    ),
+    AcceptedReason.SECRET_KEY_MISSING: (
+        "Add the key {key} to Secret {secret}; `kubectl describe secret {secret} -n {namespace}` lists the keys that "
+        "it has. Or correct the key's name in the job.",
+        _GOES_ON,
+    ),
+    AcceptedReason.CLAIM_NOT_FOUND: (
+        "Create the claim in namespace {namespace}, or let the job make one: "
+        "results.persistentVolumeClaim.size in place of claimName.",
+        _GOES_ON,
+    ),
+    AcceptedReason.INPUTS_TIMEOUT: ("Create what is missing.", _AGAIN),
+    AcceptedReason.ACCESS_DENIED: (f"{_ADMINISTRATOR} Its role lacks the right that is named above.",),
+    PodReason.POD_REFUSED: (
+        "See the namespace's limits: `kubectl describe resourcequota,limitrange -n {namespace}`. A job needs room for "
+        "its pods; it asks again by itself when others have ended.",
+        "If a policy of the cluster refused the pod, the message names it: ask whoever looks after that policy.",
+    ),
+    PodReason.UNSCHEDULABLE: (
+        "The cluster has no node with enough free memory and CPU, or none that the pods may run on. See what is "
+        "taken: `kubectl describe nodes`. The job goes on when there is room.",
+        "What the pods ask for (resources, nodeSelector, tolerations) is in the chart's values: if no node can ever "
+        "fit them, ask whoever looks after the operator.",
+    ),
+    PodReason.IMAGE_PULL_FAILED: (
+        f"{_ADMINISTRATOR} Check image.registry and image.tag of the chart, and whether the node reaches the registry.",
+    ),
+    PodReason.PULL_SECRET_NOT_FOUND: (
+        "Create the pull secret in namespace {namespace}: the chart's image.pullSecrets names it.",
+        _GOES_ON,
+    ),
+    PodReason.CONTAINER_CONFIG_ERROR: (
+        "See the pod's events: `kubectl describe pods -n {namespace} -l evals.nhx.io/job-uid={uid}`.",
+    ),
+    PodReason.VOLUME_NOT_READY: (
+        "See the claim: `kubectl describe pvc -n {namespace}`. A claim stays Pending where its StorageClass does not "
+        "exist or has no room; one that another pod uses on another node has to be let go first.",
+    ),
+    PodReason.CHILD_NOT_OURS: ("Remove the object that is named above, or apply the job under another name.",),
+    PodReason.POD_CHANGED: (
+        f"{_ADMINISTRATOR} An admission policy changes the sandbox's pods; it has to leave them alone.",
+        _AGAIN,
+    ),
+    PodReason.POD_START_TIMEOUT: ("Mend what is named above.", _AGAIN),
+    StagedReason.STAGING_FAILED: (
+        "Correct the environment's files as the message says; what they were: "
+        "`kubectl nhx logs {job} --role stage -n {namespace}`.",
+        _AGAIN,
+    ),
+    SandboxReason.GATE_FAILED: (
+        "See what the gate tried: `kubectl nhx logs {job} --role gate -n {namespace}`.",
+        f"{_ADMINISTRATOR} Most often the network plugin is slow to apply a policy, or lets no pod reach another.",
+    ),
+    SandboxReason.SANDBOX_OPEN: (
+        f"{_ADMINISTRATOR} Pods can reach what they must not: the cluster's network plugin does not enforce "
+        "NetworkPolicies, or a policy of the namespace opens the way: `kubectl get networkpolicies -n {namespace}`.",
+        _AGAIN,
+    ),
+    SandboxReason.HOST_STARTUP_FAILED: (
+        "Gym could not start with this configuration; its last words are above and whole in "
+        "`kubectl nhx logs {job} --role host -n {namespace}`. Check agent, agentConfig, agentRefName, resourcesServer "
+        "and hydraParams of target.gym.",
+        _AGAIN,
+    ),
+    SandboxReason.HOST_LOST: (
+        "See how the host ended: `kubectl nhx logs {job} --role host -n {namespace}`. Exit code 137 or OOMKilled: it "
+        "needs more memory (the chart's resources.gymHost).",
+    ),
+    SandboxReason.STARTUP_TIMEOUT: (
+        "Give Gym more time (target.gym.startupTimeoutSeconds), or see what it waits for: "
+        "`kubectl nhx logs {job} --role host -n {namespace}`.",
+        _AGAIN,
+    ),
+    RunReason.ROLLOUTS_MISSING: (
+        "The result stands without them. Why each one failed is in gym_run/rollouts_failures.jsonl of the bundle.",
+        _DOWNLOAD,
+    ),
+    RunReason.AGGREGATES_MISSING: ("The rewards stand; only Gym's own numbers (runner.gym.*) are missing.",),
+    RunReason.COVERAGE_TOO_LOW: (
+        "Why each rollout failed is in gym_run/rollouts_failures.jsonl of the bundle.",
+        _DOWNLOAD,
+        "To accept a result with some rollouts missing, set spec.minCoverage below 1.",
+    ),
+    RunReason.DATASET_INVALID: ("Correct the row that is named above.", _AGAIN),
+    AcceptedReason.LIMIT_TOO_HIGH: ("Ask for no more than is allowed, in spec.limits.", _AGAIN),
+    RunReason.TASK_NOT_FOUND: (
+        "Correct spec.tasks.taskIds: tasks.jsonl of an earlier run's bundle lists the ids.",
+        _AGAIN,
+    ),
+    RunReason.ROLLOUT_LIMIT_EXCEEDED: (
+        "Take fewer rows (spec.tasks.limit) or fewer repeats (target.gym.numRepeats), or raise spec.limits if the "
+        "operator's own limits allow it.",
+        _AGAIN,
+    ),
+    RunReason.TOKEN_LIMIT_REACHED: (
+        "What was collected before is scored. Take fewer rows, bound the length of answers, or raise spec.limits if "
+        "the operator's own limits allow it.",
+        _AGAIN,
+    ),
+    RunReason.MODEL_UNAVAILABLE: (
+        "Try the endpoint with the same key: {base_url}, model {model}, key {key} of Secret {secret}.",
+        _AGAIN,
+    ),
+    RunReason.COLLECTION_TIMEOUT: (
+        "Raise target.gym.collectionTimeoutSeconds or target.gym.concurrency. What was collected is kept.",
+        _AGAIN,
+    ),
+    RunReason.EVALUATION_FAILED: (_LOGS, _AGAIN),
+    RunReason.EVALUATOR_LOST: (
+        "Nothing needs to be done while attempts are left: the next one collects only what is missing.",
+        "If the job has failed: see how its pods ended, above, and whether nodes went away: `kubectl get nodes`.",
+    ),
+    RunReason.RESULTS_LOST: (
+        "Let the next run keep its results: spec.results.persistentVolumeClaim.size.",
+        _AGAIN,
+    ),
+    NoticeReason.DUPLICATE_ROWS: ("To roll a row out several times, state it once and set target.gym.numRepeats.",),
+    NoticeReason.ROWS_WITHOUT_PROMPT: (
+        "If the agent does not make the prompt itself, prepare the rows with their prompt template first.",
+    ),
+    RunReason.UPLOAD_FAILED: (
+        "Check spec.results.objectStore: endpoint, bucket, and the Secret with its keys. With a claim beside it, the "
+        "bundle is still there: `kubectl get pvc -n {namespace}`.",
+        _AGAIN,
+    ),
+    RunReason.RESULTS_NOT_FRESH: (
+        "Name a claim, a prefix or a bucket that holds no other run's results.",
+        _AGAIN,
+    ),
+    RunReason.CANCELLED: ("Somebody set spec.cancel. To run it again, apply it under another name.",),
+}
+
+SELF_EXPLAINED = frozenset(
+    {
+        AcceptedReason.ACCEPTED,
+        PodReason.PODS_CREATED,
+        StagedReason.STAGING,
+        StagedReason.STAGED,
+        SandboxReason.GATE_CHECKING,
+        SandboxReason.HOST_STARTING,
+        SandboxReason.HOST_READY,
+        RunReason.COLLECTING,
+        RunReason.SCORING,
+        RunReason.RUN_ENDED,
+        RunReason.ALL_ROLLOUTS_RECORDED,
+        RunReason.MIN_COVERAGE_REACHED,
+        RunReason.CANCELLING,
+    }
+)
+"""Reasons about which nothing is to be done."""
+
+_KEY_REFUSED = (
+    "The endpoint refused the key: check the value of key {key} in Secret {secret} (no quotes, no line end, the right "
+    "endpoint), and that it may use model {model}.",
+    'Try it: `curl -H "Authorization: Bearer $(kubectl get secret {secret} -n {namespace} -o '
+    'go-template=\'{{{{index .data "{key}" | base64decode}}}}\')" {base_url}/models`.',
+    _AGAIN,
+)
+_NOT_THERE = (
+    "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
+    "({model}); `curl {base_url}/models` lists its models.",
+    _AGAIN,
+)
+_UNREACHABLE = (
+    "The evaluator does not reach {base_url}: check the address, and whether pods of namespace {namespace} may go out "
+    "to it (a NetworkPolicy, a proxy).",
+    _AGAIN,
+)
+_TOO_MANY = (
+    "The endpoint is overloaded or limits its callers: lower target.gym.concurrency, or the model's "
+    "maxConcurrentCalls.",
+    _AGAIN,
+)
+_MODEL_WORDS = (
+    (re.compile(r"\b40[13]\b"), _KEY_REFUSED),
+    (re.compile(r"\b404\b"), _NOT_THERE),
+    (re.compile(r"\b429\b|\b503\b"), _TOO_MANY),
+    (re.compile(r"connect|resolve|name or service|unreachable|refused", re.IGNORECASE), _UNREACHABLE),
+)
+"""What a failed call's own words mean, the first that fits."""
+
+UNSEEN = (
+    "No operator has looked at this job. Is one running, and does it serve namespace {namespace}? "
+    "`kubectl get deployments --all-namespaces -l app.kubernetes.io/name=nhx-gym-operator` shows them; the chart's "
+    "watchNamespaces says which namespaces one serves.",
+)
+UNKNOWN = (_LOGS,)
+"""For a reason that a newer operator gives."""
+
+_SECRET = re.compile(r"Secret '(?P<name>[^']+)'(?: has no key '(?P<key>[^']+)')?")
+_FILESET = re.compile(r"FileSet '(?P<name>[^']+)'")
+
+
+def advice(job: Job, cause: Body) -> list[str]:
+    """What to do about the condition `cause`; nothing if the job is on its way or all is well."""
+    if not job.conditions:
+        return _filled(UNSEEN, job, cause)
+    reason, message = cause.get("reason", ""), cause.get("message", "")
+    if not reason or reason in SELF_EXPLAINED:
+        return []
+    found = ADVICE.get(reason, UNKNOWN)
+    if reason == RunReason.MODEL_UNAVAILABLE:
+        found = next((better for words, better in _MODEL_WORDS if words.search(message)), found)
+    if reason in (AcceptedReason.INPUTS_TIMEOUT, PodReason.POD_START_TIMEOUT):
+        found = (*_of_what_was_waited_for(message), _AGAIN)
+    return _filled(found, job, cause)
+
+
+def _of_what_was_waited_for(message: str) -> tuple[str, ...]:
+    """A deadline's condition repeats what was wrong; its reason is only that time is up."""
+    reason = next((reason for words, reason in _WAITED_FOR if words.search(message)), None)
+    return tuple(line for line in ADVICE.get(reason or "", ()) if line != _GOES_ON) or ("Mend what is named above.",)
+
+
+_WAITED_FOR = (
+    (re.compile(r"Secret '[^']+' has no key"), AcceptedReason.SECRET_KEY_MISSING),
+    (re.compile(r"Secret '[^']+' does not exist"), AcceptedReason.SECRET_NOT_FOUND),
+    (re.compile(r"FileSet '[^']+' does not exist"), AcceptedReason.FILESET_NOT_FOUND),
+    (re.compile(r"ConfigMap '[^']+' does not exist"), AcceptedReason.CONFIG_MAP_NOT_FOUND),
+    (re.compile(r"finds no node"), PodReason.UNSCHEDULABLE),
+    (re.compile(r"cannot pull the image"), PodReason.IMAGE_PULL_FAILED),
+    (re.compile(r"waits for a volume"), PodReason.VOLUME_NOT_READY),
+)
+
+
+def _filled(lines: tuple[str, ...], job: Job, cause: Body) -> list[str]:
+    facts = _facts(job, cause.get("message", ""))
+    return [line.format_map(facts) for line in lines]
+
+
+def _facts(job: Job, message: str) -> dict[str, str]:
+    spec = job.body.get("spec") or {}
+    policy = next((model for model in spec.get("models") or [] if model.get("name") == POLICY_MODEL), {})
+    reference = (policy.get("apiKey") or {}).get("secretKeyRef") or {}
+    named = _SECRET.search(message)
+    secret = named["name"] if named else reference.get("name", "?")
+    fileset = _FILESET.search(message)
+    return {
+        "job": job.name,
+        "namespace": job.namespace,
+        "uid": job.uid,
+        "base_url": policy.get("baseUrl", "?"),
+        "model": policy.get("model", "?"),
+        "secret": secret,
+        "key": (named and named["key"]) or _key_of(spec, secret),
+        "fileset": fileset["name"] if fileset else "NAME",
+    }
+
+
+def _key_of(spec: Body, secret: str) -> str:
+    """The key that the job wants of that Secret, wherever it names it."""
+    gym = (spec.get("target") or {}).get("gym") or {}
+    values = [model.get("apiKey") for model in spec.get("models") or []] + list((gym.get("envSecrets") or {}).values())
+    references = [(value or {}).get("secretKeyRef") or {} for value in values]
+    return next((reference["key"] for reference in references if reference.get("name") == secret), "KEY")

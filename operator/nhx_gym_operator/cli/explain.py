@@ -1,0 +1,225 @@
+"""`kubectl nhx explain`: why a job is where it is, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ..api.conditions import FINAL, NOTICES, ConditionType
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Phase
+from ..client.jobs import Body, Job, container_spec, container_state, pods_of
+from ..client.kubectl import Kubectl, KubectlError, UserError
+from .advice import advice
+from .output import age, say, seconds_since, span, table
+from .podwords import PodWords, words_of
+
+LOG_LINES = 10
+SHOWN_EVENTS = 12
+_CONTAINERS = (CONTAINER_STAGE, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
+
+_IS = {
+    Phase.PENDING: "has not started yet",
+    Phase.STAGING: "is bringing its environment in",
+    Phase.STARTING: "is starting",
+    Phase.RUNNING: "is running",
+    Phase.SUCCEEDED: "has succeeded",
+    Phase.FAILED: "has failed",
+    Phase.CANCELLED: "was cancelled",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    when: str
+    about: str
+    reason: str
+    message: str
+    count: int
+    warning: bool
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last lines of a container that ended badly."""
+
+    pod: str
+    container: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    job: Job
+    headline: str
+    cause: Body
+    """The condition that explains it; empty if nobody has looked at the job."""
+    notes: list[str]
+    advice: list[str]
+    pods: list[PodWords]
+    events: list[Event]
+    unread: str
+    """Why the events are not shown, if they could not be read."""
+    tails: list[Tail]
+
+    def to_dict(self) -> Body:
+        return {
+            "name": self.job.name,
+            "namespace": self.job.namespace,
+            "phase": self.job.phase,
+            "headline": self.headline,
+            "cause": {name: self.cause.get(name) for name in ("type", "status", "reason", "message")},
+            "notes": self.notes,
+            "advice": self.advice,
+            "conditions": self.job.conditions,
+            "pods": [pod.to_dict() for pod in self.pods],
+            "events": [vars(event) for event in self.events],
+            "logs": [vars(tail) for tail in self.tails],
+        }
+
+
+def explain(kubectl: Kubectl, job: Job) -> Explanation:
+    kubectl = kubectl.in_namespace(job.namespace)
+    pods = pods_of(kubectl, job)
+    events, unread = _events(kubectl, job, pods)
+    cause = job.cause
+    return Explanation(
+        job=job,
+        headline=_headline(job),
+        cause=cause,
+        notes=_notes(job),
+        advice=[line for condition in (cause, *_beside(job)) for line in advice(job, condition)],
+        pods=words_of(job, pods),
+        events=events,
+        unread=unread,
+        tails=_tails(kubectl, pods),
+    )
+
+
+def _headline(job: Job) -> str:
+    started = job.status.get("startTime") or job.body["metadata"].get("creationTimestamp")
+    ended = job.status.get("completionTime")
+    words = f"Job {job.name} {_IS[Phase(job.phase)]}"
+    if job.body["metadata"].get("deletionTimestamp"):
+        return f"Job {job.name} is being deleted"
+    if ended and started:
+        return f"{words}, {span(seconds_since(started) - seconds_since(ended))} after its start and {age(ended)} ago"
+    return f"{words}, {age(started)} after it was applied"
+
+
+def _notes(job: Job) -> list[str]:
+    """What else a reader wants to know at once."""
+    status = job.status
+    notes = []
+    if job.progress:
+        failed = (status.get("progress") or {}).get("failed", 0)
+        reward = f", mean reward {status['reward']}" if status.get("reward") else ""
+        notes.append(f"{job.progress} rollouts are recorded{reward}" + (f"; {failed} of them failed" if failed else ""))
+    if (status.get("attempt") or 1) > 1:
+        notes.append(f"this is attempt {status['attempt']}: an earlier one was lost, and what it recorded is kept")
+    for name, usage in (status.get("usage") or {}).items():
+        if usage.get("failedCalls"):
+            calls = usage.get("calls", 0) + usage["failedCalls"]
+            notes.append(f"{usage['failedCalls']} of {calls} calls to model {name} failed")
+    notes += [f"{entry['type']}: {entry.get('message')}" for entry in _beside(job)]
+    location = (status.get("results") or {}).get("location")
+    if location and job.finished:
+        notes.append(f"its results are in {location}: `kubectl nhx download {job.name} DIR -n {job.namespace}`")
+    return notes
+
+
+def _beside(job: Job) -> list[Body]:
+    """What is said beside the job's end or way: that its result lacks something, that its data looks odd."""
+    return [job.condition(kind) for kind in (ConditionType.DEGRADED, *NOTICES) if job.is_true(kind)]
+
+
+def _events(kubectl: Kubectl, job: Job, pods: list[Body]) -> tuple[list[Event], str]:
+    """About the job and the pods that there are, the newest last."""
+    uids = {job.uid, *(pod["metadata"]["uid"] for pod in pods)}
+    try:
+        items = kubectl.json("get", "events")["items"]
+    except KubectlError as error:
+        return [], error.stderr
+    found = [_event(item) for item in items if (item.get("involvedObject") or {}).get("uid") in uids]
+    return sorted(found, key=lambda event: event.when)[-SHOWN_EVENTS:], ""
+
+
+def _event(item: Body) -> Event:
+    series = item.get("series") or {}
+    when = series.get("lastObservedTime") or item.get("lastTimestamp") or item.get("eventTime")
+    about = item["involvedObject"]
+    return Event(
+        when=when or item["metadata"].get("creationTimestamp") or "",
+        about=about.get("name", "") if about.get("kind") == "Pod" else "job",
+        reason=item.get("reason", ""),
+        message=(item.get("message") or "").strip(),
+        count=series.get("count") or item.get("count") or 1,
+        warning=item.get("type") == "Warning",
+    )
+
+
+def _tails(kubectl: Kubectl, pods: list[Body]) -> list[Tail]:
+    """Of every container that ended badly: mostly one, and its last words are the cause."""
+    found = []
+    for pod in pods:
+        for container in _CONTAINERS:
+            ended = container_state(pod, container).get("terminated") if container_spec(pod, container) else None
+            if not ended or not ended.get("exitCode"):
+                continue
+            name = pod["metadata"]["name"]
+            try:
+                text = kubectl.text("logs", name, f"--container={container}", f"--tail={LOG_LINES}")
+            except UserError:
+                continue
+            found.append(Tail(name, container, text.rstrip("\n").splitlines()))
+    return found
+
+
+def print_explanation(found: Explanation, out: Console) -> None:
+    out.print(Text(f"{found.headline}.", style="bold"))
+    if found.cause:
+        say(out, f"{found.cause.get('reason')}: {found.cause.get('message') or 'no particulars'}")
+    for note in found.notes:
+        say(out, f"- {note}")
+    if found.advice:
+        _heading(out, "What to do")
+        for number, line in enumerate(found.advice, 1):
+            say(out, f"{number}. {line}")
+    if found.job.conditions:
+        _heading(out, "Conditions")
+        out.print(table(("TYPE", "HOLDS", "FOR", "REASON", "MESSAGE"), _conditions(found.job.conditions)))
+    if found.pods:
+        _heading(out, "Pods")
+        out.print(table(("POD", "ROLE", "DOES"), ((pod.name, pod.role, pod.doing) for pod in found.pods)))
+    if found.events or found.unread:
+        _heading(out, "Events, the newest last")
+        if found.unread:
+            say(out, f"they cannot be read: {found.unread}")
+        out.print(table(("AGE", "ABOUT", "REASON", "MESSAGE"), _event_rows(found.events)))
+    for tail in found.tails:
+        _heading(out, f"Last lines of {tail.pod}/{tail.container}")
+        for line in tail.lines:
+            say(out, f"| {line}")
+
+
+def _heading(out: Console, words: str) -> None:
+    out.print()
+    out.print(Text(words, style="bold"))
+
+
+def _conditions(conditions: Iterable[Body]) -> Iterable[tuple[str, ...]]:
+    words: dict[str, str] = {"True": "yes", "False": "no"}
+    for entry in conditions:
+        holds = words.get(entry["status"], "unknown")
+        # The cause stands at the top in full.
+        message = "see above" if entry["type"] in FINAL else entry.get("message", "")
+        yield entry["type"], holds, age(entry.get("lastTransitionTime")), entry["reason"], message
+
+
+def _event_rows(events: Iterable[Event]) -> Iterable[tuple[Any, ...]]:
+    for event in events:
+        times = f" (x{event.count})" if event.count > 1 else ""
+        yield f"{age(event.when)}{times}", event.about, event.reason, event.message

@@ -1,0 +1,42 @@
+"""`kubectl nhx report`: the bundle's report.html, on this machine and in its browser."""
+
+from __future__ import annotations
+
+import tempfile
+import webbrowser
+from pathlib import Path
+
+from rich.console import Console
+
+from ..client.download import download
+from ..client.jobs import Job
+from ..client.kubectl import Kubectl, NotFound
+from .exits import UsageProblem
+
+REPORT = "report.html"
+READER_SECONDS = 600
+
+
+def fetch(kubectl: Kubectl, job: Job, wanted: Path | None, image: str | None, errors: Console) -> Path:
+    """Where the report is now: at `wanted`, which must not exist, or in a new temporary directory."""
+    if wanted and wanted.exists():
+        raise UsageProblem(f"{wanted} exists, and nothing is overwritten. Name a file that does not.")
+    folder = Path(tempfile.mkdtemp(prefix=f"{job.name}-"))
+    try:
+        download(kubectl, job, folder, image, READER_SECONDS, errors, only=lambda path: path == REPORT)
+    except NotFound as error:
+        folder.rmdir()
+        raise NotFound(f"job `{job.name}` has no report: {error}") from None
+    found = folder / REPORT
+    if not wanted:
+        return found
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    wanted.write_bytes(found.read_bytes())
+    found.unlink()
+    folder.rmdir()
+    return wanted
+
+
+def show(file: Path) -> bool:
+    """Opens it in the browser of this machine; False where there is none."""
+    return webbrowser.open(file.resolve().as_uri())

@@ -1,0 +1,310 @@
+"""`kubectl nhx submit`: a job from a manifest or from flags."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..api.constants import API_VERSION, JOB_KIND, MANAGED_BY_LABEL, POLICY_MODEL
+from ..client.jobs import Body, Job
+from ..client.kubectl import Kubectl, KubectlError, Refused, UserError
+from .exits import UsageProblem
+
+CONFIG_MAP_BYTES = 1024 * 1024
+"""What the API server takes for one ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
+_ROWS_KEY = "rows.jsonl"
+_ENVELOPE_BYTES = 4096
+"""Room for the ConfigMap's own fields beside the rows."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the command line says of a job; None and empty: nothing."""
+
+    agent: str | None = None
+    agent_config: str | None = None
+    agent_ref_name: str | None = None
+    resources_server: str | None = None
+    model_type: str | None = None
+    environment: str | None = None
+    num_repeats: int | None = None
+    concurrency: int | None = None
+    startup_timeout: float | None = None
+    collection_timeout: float | None = None
+    hydra_params: list[str] = field(default_factory=list)
+    dataset: str | None = None
+    limit: int | None = None
+    base_url: str | None = None
+    model: str | None = None
+    api_key: str | None = None
+    results: str | None = None
+    min_coverage: float | None = None
+    labels: list[str] = field(default_factory=list)
+
+    def given(self) -> list[str]:
+        """Flags that were used, as they are written."""
+        return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value not in (None, [])]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is sent: the job, what stands beside it in the same file, and rows from this machine."""
+
+    job: Body
+    beside: list[Body] = field(default_factory=list)
+    rows: str | None = None
+    """The text of a local row file; it goes into a ConfigMap of the job's."""
+
+    @property
+    def objects(self) -> list[Body]:
+        own = [rows_config_map(self.job, self.rows)] if self.rows is not None else []
+        return [*self.beside, *own, self.job]
+
+
+def from_flags(flags: Flags, name: str | None) -> Submission:
+    missing = [
+        flag
+        for flag, value in {
+            "--resources-server": flags.resources_server,
+            "--agent": flags.agent,
+            "--dataset": flags.dataset,
+            "--base-url": flags.base_url,
+            "--model": flags.model,
+        }.items()
+        if not value
+    ]
+    if missing:
+        raise UsageProblem(f"a job from flags needs {', '.join(missing)} too. Or name a file: a manifest.")
+    name = name or new_name(flags.resources_server or "gym")
+    dataset, rows = dataset_of(flags.dataset or "", name)
+    gym = {
+        "agent": flags.agent,
+        "agentConfig": flags.agent_config,
+        "agentRefName": flags.agent_ref_name,
+        "resourcesServer": flags.resources_server,
+        "modelType": flags.model_type,
+        "numRepeats": flags.num_repeats,
+        "concurrency": flags.concurrency,
+        "startupTimeoutSeconds": flags.startup_timeout,
+        "collectionTimeoutSeconds": flags.collection_timeout,
+        "hydraParams": hydra_params(flags.hydra_params),
+        "environment": {"fileSet": {"name": flags.environment}} if flags.environment else None,
+    }
+    key = {"secretKeyRef": key_ref(flags.api_key)} if flags.api_key else None
+    model = {"name": POLICY_MODEL, "baseUrl": flags.base_url, "model": flags.model, "apiKey": key}
+    spec = {
+        "tasks": _set({"dataset": dataset, "limit": flags.limit}),
+        "target": {"gym": _set(gym)},
+        "models": [_set(model)],
+        "results": results_of(flags.results or "1Gi"),
+        "minCoverage": flags.min_coverage,
+        "labels": dict(_pair("--label", label) for label in flags.labels),
+    }
+    job = {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": _set(spec)}
+    return Submission(job, rows=rows)
+
+
+def from_file(source: str, flags: Flags, name: str | None) -> Submission:
+    objects = load(source, sys.stdin)
+    if flags.given():
+        raise UsageProblem(
+            f"{source} says what to run; {', '.join(flags.given())} can't change it. Only --name and --namespace go "
+            "with a file."
+        )
+    return from_manifest(objects, source, name)
+
+
+def from_manifest(objects: list[Body], source: str, name: str | None) -> Submission:
+    """A file of Kubernetes objects, one of which is a job."""
+    jobs = [entry for entry in objects if entry.get("kind") == JOB_KIND]
+    if len(jobs) != 1:
+        raise UsageProblem(
+            f"{source} holds {len(jobs) or 'no'} {JOB_KIND}{'s' if len(jobs) > 1 else ''}, and one is submitted at a "
+            "time. `kubectl apply -f` takes files of any kind."
+        )
+    job = jobs[0]
+    if name:
+        job = {**job, "metadata": {**(job.get("metadata") or {}), "name": name}}
+        job["metadata"].pop("generateName", None)
+    return Submission(job, beside=[entry for entry in objects if entry is not jobs[0]])
+
+
+def load(source: str, stdin: Any) -> list[Body]:
+    """The objects of a YAML or JSON file; `-` is standard input. Lists are taken apart."""
+    try:
+        text = stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageProblem(f"{source} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UsageProblem(f"{source} is not UTF-8; save it as UTF-8.") from None
+    try:
+        values = [json.loads(text)] if source.endswith(".json") else list(yaml.safe_load_all(text))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise UsageProblem(f"{source} is neither YAML nor JSON: {error}") from None
+    objects = [item for value in values if value for item in _items(value)]
+    if not objects or not all(isinstance(item, dict) for item in objects):
+        raise UsageProblem(f"{source} holds no Kubernetes object.")
+    return objects
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, dict) and value.get("kind") == "List":
+        return value.get("items") or []
+    return [value]
+
+
+def send(kubectl: Kubectl, submission: Submission) -> Job:
+    """The job as the API server took it. The name of a job that exists is refused: nothing is overwritten."""
+    for entry in submission.beside:
+        kubectl.text("apply", "--filename=-", stdin=json.dumps(entry))
+    try:
+        job = Job(kubectl.json("create", "--filename=-", stdin=json.dumps(submission.job)))
+    except KubectlError as error:
+        raise _explained(error, submission.job) from None
+    if submission.rows is not None:
+        _send_rows(kubectl.in_namespace(job.namespace), submission, job)
+    return job
+
+
+def _send_rows(kubectl: Kubectl, submission: Submission, job: Job) -> None:
+    """After the job, which waits for them: only then is there an owner with which they go."""
+    rows = rows_config_map(submission.job, submission.rows or "", owner=job)
+    try:
+        kubectl.text("create", "--filename=-", stdin=json.dumps(rows))
+    except UserError as error:
+        raise Refused(
+            f"job `{job.name}` was made and waits for its rows, but ConfigMap `{rows['metadata']['name']}` was not: "
+            f"{error}\nTo remove the job: `kubectl delete aej {job.name} -n {job.namespace}`."
+        ) from None
+
+
+def _explained(error: KubectlError, job: Body) -> UserError:
+    name = (job.get("metadata") or {}).get("name")
+    if "(AlreadyExists)" in error.stderr:
+        return Refused(f"there is a job `{name}` already. Pass another --name, or delete that one first.")
+    if "doesn't have a resource type" in error.stderr or "no matches for kind" in error.stderr:
+        return Refused(
+            "this cluster has no AgentEvalJobs: the chart nhx-gym-operator is not installed on it. "
+            "If you meant another cluster, pass --context."
+        )
+    return Refused(error.stderr) if error.refused else error
+
+
+def rows_config_map(job: Body, rows: str, owner: Job | None = None) -> Body:
+    """It belongs to the job and goes with it."""
+    metadata: Body = {
+        "name": _rows_name(job["metadata"]["name"]),
+        "labels": {MANAGED_BY_LABEL: "kubectl-nhx"},
+    }
+    if owner:
+        reference = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": owner.name, "uid": owner.uid}
+        metadata["ownerReferences"] = [reference]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_ROWS_KEY: rows}}
+
+
+def _rows_name(job: str) -> str:
+    return f"{job}-rows"
+
+
+def new_name(resources_server: str) -> str:
+    """A name that is free in all likelihood: the resources server and five letters or digits."""
+    stem = re.sub(r"[^a-z0-9]+", "-", resources_server.lower()).strip("-")[:32].strip("-")
+    return f"{stem or 'gym'}-{secrets.token_hex(3)[:5]}"
+
+
+def dataset_of(text: str, job: str) -> tuple[Body, str | None]:
+    """The `dataset` of a job for what --dataset says, and the text of a local file."""
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "bundled":
+        return {"bundled": rest}, None
+    if colon and kind in ("configmap", "fileset", "pvc"):
+        name, slash, path = rest.partition("/")
+        if not slash or not name or not path:
+            raise UsageProblem(f"--dataset {kind}: wants {kind}:NAME/{'KEY' if kind == 'configmap' else 'PATH'}.")
+        match kind:
+            case "configmap":
+                return {"configMap": {"name": name, "key": path}}, None
+            case "fileset":
+                return {"fileSet": {"name": name, "path": path}}, None
+            case _:
+                return {"persistentVolumeClaim": {"claimName": name, "path": path}}, None
+    return {"configMap": {"name": _rows_name(job), "key": _ROWS_KEY}}, _local_rows(Path(text))
+
+
+def _local_rows(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UsageProblem(
+            f"--dataset: {file} cannot be read here: {error.strerror}. A file that is elsewhere is written "
+            "bundled:PATH (ships with NeMo Gym), configmap:NAME/KEY, fileset:NAME/PATH or pvc:CLAIM/PATH."
+        ) from None
+    if len(content) > CONFIG_MAP_BYTES - _ENVELOPE_BYTES:
+        raise UsageProblem(
+            f"--dataset: {file} has {len(content):,} bytes, and a file from this machine goes into a ConfigMap, which "
+            f"holds {CONFIG_MAP_BYTES - _ENVELOPE_BYTES:,}. Put it on a PersistentVolumeClaim and pass pvc:CLAIM/PATH."
+        )
+    if not content.strip():
+        raise UsageProblem(f"--dataset: {file} is empty.")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UsageProblem(f"--dataset: line {line} of {file} is not UTF-8; save it as UTF-8.") from None
+
+
+def key_ref(text: str) -> Body:
+    name, slash, key = text.partition("/")
+    if not slash or not name or not key:
+        raise UsageProblem(f"--api-key wants SECRET/KEY, a Secret of the namespace and a key in it, not `{text}`.")
+    return {"name": name, "key": key}
+
+
+def results_of(text: str) -> Body:
+    """`1Gi`, `claim:NAME` or `none`."""
+    if text == "none":
+        return {"emptyDir": {}}
+    kind, colon, name = text.partition(":")
+    if colon and kind == "claim" and name:
+        return {"persistentVolumeClaim": {"claimName": name}}
+    if not re.match(r"[0-9]", text):
+        raise UsageProblem(f"--results wants a size such as 1Gi, claim:NAME or none, not `{text}`.")
+    return {"persistentVolumeClaim": {"size": text}}
+
+
+def hydra_params(pairs: Iterable[str]) -> Body | None:
+    """`a.b=1` sets `{a: {b: 1}}`; the value is read as YAML, so that 1 is a number and [1, 2] a list."""
+    found: Body = {}
+    for pair in pairs:
+        path, value = _pair("--hydra-param", pair)
+        *parents, last = path.split(".")
+        place = found
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise UsageProblem(f"--hydra-param {path}: `{parent}` is a value already, and can't hold `{last}`.")
+        try:
+            place[last] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UsageProblem(f"--hydra-param {path}: `{value}` is no YAML value; quote it.") from None
+    return found or None
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageProblem(f"{flag} wants KEY=VALUE, not `{text}`.")
+    return key, value
+
+
+def _set(fields: Body) -> Body:
+    """Without what was not said: a default is the API server's to give."""
+    return {name: value for name, value in fields.items() if value not in (None, {}, [])}

@@ -1,0 +1,180 @@
+"""`kubectl nhx explain`: the cause first, then what to do, then all there is to see."""
+
+import json
+from enum import StrEnum
+
+import pytest
+
+from nhx_gym_operator.api import conditions
+from nhx_gym_operator.cli import advice
+from nhx_gym_operator.cli.exits import ExitCode
+from nhx_gym_operator.client.jobs import Job
+from support.cli_values import call, condition, evaluator, host, job
+
+MISSING = "Secret 'my-model' does not exist, needed by pod 'mcqa-evaluator-1'; create it"
+WAITS = [
+    condition("Accepted", True, "Accepted", "runs sandboxed"),
+    condition("SandboxReady", False, "GateChecking", "the gate checks"),
+    condition("Running", False, "SecretNotFound", MISSING),
+]
+FAMILIES = [
+    conditions.AcceptedReason,
+    conditions.PodReason,
+    conditions.StagedReason,
+    conditions.SandboxReason,
+    conditions.RunReason,
+    conditions.NoticeReason,
+]
+
+
+def failed(reason, message=""):
+    return [condition("Accepted", True, "Accepted"), condition("Failed", True, reason, message)]
+
+
+def told(*lines):
+    """The numbered lines under `What to do`."""
+    text = "\n".join(lines)
+    return [line.partition(". ")[2] for line in text.splitlines() if line[:1].isdigit() and line[1:3] == ". "]
+
+
+def test_the_cause_comes_before_what_merely_follows_from_it(cluster):
+    cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
+
+    lines = call("explain", "mcqa").output.splitlines()
+
+    assert lines[0].startswith("Job mcqa is starting, ")
+    assert lines[1] == f"SecretNotFound: {MISSING}"
+
+
+def test_what_to_do_names_the_users_own_objects(cluster):
+    cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
+
+    (create, goes_on) = told(call("explain", "mcqa").output)
+
+    assert "kubectl create secret generic my-model --from-file=api-key=FILE -n evals" in create
+    assert "goes on by itself" in goes_on
+
+
+def test_a_deadlines_advice_is_about_what_was_waited_for(cluster):
+    message = f"not running within 600 s (the operator's setting timeouts.waitForInputsSeconds): {MISSING}"
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("InputsTimeout", message))])
+
+    lines = told(call("explain", "mcqa").output)
+
+    assert "kubectl create secret generic my-model" in lines[0]
+    assert "kubectl delete aej mcqa -n evals" in lines[-1]
+    assert not any("goes on by itself" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("401 Unauthorized: bad key", "kubectl get secret my-model -n evals"),
+        ("404 Not Found: no such model", "https://models.example.org/v1/models"),
+        ("429 Too Many Requests", "target.gym.concurrency"),
+        ("Cannot connect to host models.example.org:443", "does not reach https://models.example.org/v1"),
+        ("something else", "Try the endpoint with the same key"),
+    ],
+)
+def test_a_model_that_answers_no_call_is_explained_by_its_own_words(cluster, answer, words):
+    message = f"model policy answered no call: {answer}"
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("ModelUnavailable", message))])
+
+    assert words in call("explain", "mcqa").output
+
+
+def test_a_job_that_nobody_looked_at_points_at_the_operator(cluster):
+    body = job()
+    body["status"] = {}
+    cluster.write("jobs", [body])
+
+    result = call("explain", "mcqa")
+
+    assert "No operator has looked at this job" in result.output and "namespace evals" in result.output
+
+
+def test_a_job_on_its_way_is_not_given_advice(cluster):
+    cluster.write("jobs", [job(phase="Running", conditions=[condition("Running", True, "Collecting", "collecting")])])
+
+    assert "What to do" not in call("explain", "mcqa").output
+
+
+def test_the_last_words_of_a_container_that_ended_badly_are_shown(cluster):
+    bad = {"gym-host": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("HostStartupFailed", "Gym did not start"))])
+    cluster.write("pods", [evaluator(), host(states=bad)])
+    cluster.add_log("mcqa-host-0-1", "gym-host", "KeyError: 'simple_agnet'\n")
+
+    output = call("explain", "mcqa").output
+
+    assert "Last lines of mcqa-host-0-1/gym-host\n| KeyError: 'simple_agnet'" in output
+    assert "gym-host ended with exit code 1 (Error)" in output
+    assert [line for line in cluster.calls("logs") if "--tail=10" in line] == cluster.calls("logs") != []
+
+
+def test_what_is_odd_about_the_data_is_said_beside_the_jobs_own_end(cluster):
+    said = "5 rows, 1 distinct"
+    ends = [condition("Complete", True, "AllRolloutsRecorded"), condition("RowsCollapsed", True, "DuplicateRows", said)]
+    cluster.write("jobs", [job(conditions=ends)])
+
+    output = call("explain", "mcqa").output
+
+    assert "has succeeded" in output.splitlines()[0]
+    assert f"- RowsCollapsed: {said}" in output and "target.gym.numRepeats" in output
+
+
+def event(uid, message, when, kind="Pod", name="mcqa-evaluator-1"):
+    about = {"kind": kind, "name": name, "uid": uid}
+    return {"metadata": {}, "involvedObject": about, "reason": "Why", "message": message, "lastTimestamp": when}
+
+
+def test_events_of_the_job_and_its_pods_are_shown_and_no_others(cluster):
+    cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
+    cluster.write("pods", [evaluator()])
+    cluster.write(
+        "events",
+        [
+            event("uid-of-mcqa-evaluator-1", "the second", "2026-01-01T00:02:00Z"),
+            event("4f2c", "the first", "2026-01-01T00:01:00Z", "AgentEvalJob", "mcqa"),
+            event("someone else's", "not ours", "2026-01-01T00:01:00Z"),
+        ],
+    )
+
+    output = call("explain", "mcqa").output
+
+    assert output.index("the first") < output.index("the second")
+    assert "not ours" not in output
+
+
+def test_a_user_who_may_not_read_events_still_gets_the_rest(cluster):
+    cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
+    cluster.write("script", {"fail_kind": {"events": "Error from server (Forbidden): events is forbidden"}})
+
+    result = call("explain", "mcqa")
+
+    assert result.exit_code == ExitCode.DONE
+    assert MISSING in result.output and "they cannot be read" in result.output
+
+
+def test_json_holds_the_same(cluster):
+    cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
+    cluster.write("pods", [evaluator()])
+
+    found = json.loads(call("explain", "mcqa", "-o", "json").output)
+
+    assert found["cause"]["reason"] == "SecretNotFound" and "create secret" in found["advice"][0]
+    assert found["pods"][0]["name"] == "mcqa-evaluator-1" and found["conditions"] == WAITS
+
+
+@pytest.mark.parametrize("reason", [reason for family in FAMILIES for reason in family])
+def test_every_reason_has_its_advice_or_needs_none(reason: StrEnum):
+    assert (reason in advice.ADVICE) != (reason in advice.SELF_EXPLAINED), (
+        f"say in cli/advice.py what to do about {reason!r}, or list it in SELF_EXPLAINED"
+    )
+
+
+@pytest.mark.parametrize("reason", advice.ADVICE)
+def test_every_advice_can_be_given_about_a_job_of_which_little_is_known(reason):
+    body = {"metadata": {"name": "mcqa", "namespace": "evals", "uid": "1"}, "status": {"conditions": failed(reason)}}
+    assert all(advice.advice(Job(body), condition("Failed", True, reason, "words")))
+    assert advice.advice(Job(job(conditions=failed(reason))), condition("Failed", True, reason, "words"))

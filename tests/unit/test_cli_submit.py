@@ -1,0 +1,217 @@
+"""`kubectl nhx submit`: what is sent for a manifest and for flags, and what is refused before anything is."""
+
+import json
+
+import pytest
+import yaml
+
+from nhx_gym_operator.api.job import AgentEvalJob
+from nhx_gym_operator.cli.exits import ExitCode
+from support.cli_values import call
+
+FLAGS = (
+    "--resources-server=mcqa", "--agent=simple_agent", "--agent-config=responses_api_agents/simple_agent/a.yaml",
+    "--base-url=https://models.example.org/v1", "--model=org/name", "--api-key=my-model/api-key",
+)  # fmt: skip
+BUNDLED = "--dataset=bundled:resources_servers/mcqa/data/example.jsonl"
+
+
+def sent(cluster):
+    return {entry["kind"]: entry for entry in cluster.read("sent")}
+
+
+def nothing_was_sent(cluster):
+    return not (cluster.folder / "sent.json").exists()
+
+
+def test_flags_make_a_job_that_holds_what_they_say_and_nothing_else(cluster):
+    more = ("--num-repeats=2", "--hydra-param=judge.temperature=0.5", "--label=benchmark=mcqa", "--limit=3")
+    result = call("submit", *FLAGS, BUNDLED, "--name=mine", *more)
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert "job mine was submitted to namespace evals" in result.output
+    job = sent(cluster)["AgentEvalJob"]
+    assert AgentEvalJob.model_validate(job)
+    assert job["metadata"]["name"] == "mine"
+    assert job["spec"] == {
+        "tasks": {"dataset": {"bundled": "resources_servers/mcqa/data/example.jsonl"}, "limit": 3},
+        "target": {
+            "gym": {
+                "agent": "simple_agent",
+                "agentConfig": "responses_api_agents/simple_agent/a.yaml",
+                "resourcesServer": "mcqa",
+                "numRepeats": 2,
+                "hydraParams": {"judge": {"temperature": 0.5}},
+            }
+        },
+        "models": [
+            {
+                "name": "policy",
+                "baseUrl": "https://models.example.org/v1",
+                "model": "org/name",
+                "apiKey": {"secretKeyRef": {"name": "my-model", "key": "api-key"}},
+            }
+        ],
+        "results": {"persistentVolumeClaim": {"size": "1Gi"}},
+        "labels": {"benchmark": "mcqa"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("configmap:rows/a.jsonl", {"configMap": {"name": "rows", "key": "a.jsonl"}}),
+        ("fileset:rows/sub/a.jsonl", {"fileSet": {"name": "rows", "path": "sub/a.jsonl"}}),
+    ],
+)
+def test_rows_that_lie_on_the_cluster_are_named(cluster, said, field):
+    assert call("submit", *FLAGS, f"--dataset={said}").exit_code == ExitCode.DONE
+    assert sent(cluster)["AgentEvalJob"]["spec"]["tasks"]["dataset"] == field
+
+
+def test_a_local_row_file_becomes_a_config_map_that_goes_with_the_job(cluster, tmp_path):
+    rows = '{"a": "ä"}\r\n\n{"b": 1}'
+    (tmp_path / "rows.jsonl").write_text(rows, newline="")
+
+    result = call("submit", *FLAGS, f"--dataset={tmp_path / 'rows.jsonl'}", "--name=mine")
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    config_map = sent(cluster)["ConfigMap"]
+    source = sent(cluster)["AgentEvalJob"]["spec"]["tasks"]["dataset"]["configMap"]
+    assert source == {"name": config_map["metadata"]["name"], "key": "rows.jsonl"}
+    assert config_map["data"] == {"rows.jsonl": rows}
+    (owner,) = config_map["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("AgentEvalJob", "mine", "4f2c")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"x" * 1024 * 1024, "pvc:CLAIM/PATH"),
+        (b" \n", "is empty"),
+        (b"{}\n\xff", "line 2"),
+        (None, "bundled:PATH"),
+    ],
+    ids=["too large", "empty", "not utf-8", "absent"],
+)
+def test_a_row_file_that_cannot_be_sent_is_refused_and_nothing_is_made(cluster, tmp_path, content, words):
+    file = tmp_path / "rows.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+
+    result = call("submit", *FLAGS, f"--dataset={file}")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert words in result.output and str(file) in result.output
+    assert nothing_was_sent(cluster)
+
+
+MANIFEST = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: rows}
+data: {rows.jsonl: "{}"}
+---
+apiVersion: evals.nhx.io/v1alpha1
+kind: AgentEvalJob
+metadata: {name: mine}
+spec: {tasks: {}}
+"""
+
+
+def test_a_manifest_is_sent_as_it_stands_and_what_it_needs_first(cluster, tmp_path):
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+
+    result = call("submit", tmp_path / "job.yaml")
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert [entry["kind"] for entry in cluster.read("sent")] == ["ConfigMap", "AgentEvalJob"]
+    assert len(cluster.calls("apply")) == 1 and len(cluster.calls("create")) == 1
+
+
+def test_a_manifest_from_standard_input_may_be_given_another_name(cluster):
+    result = call("submit", "-", "--name=other", stdin=MANIFEST)
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert sent(cluster)["AgentEvalJob"]["metadata"] == {"name": "other"}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "holds no Kubernetes object"),
+        ("a: [", "neither YAML nor JSON"),
+        ("kind: ConfigMap", "holds no AgentEvalJob"),
+        (MANIFEST + "---\n" + MANIFEST, "one is submitted at a time"),
+    ],
+)
+def test_a_file_without_a_job_is_refused(cluster, tmp_path, content, words):
+    (tmp_path / "job.yaml").write_text(content)
+
+    result = call("submit", tmp_path / "job.yaml")
+
+    assert result.exit_code == ExitCode.USAGE and words in result.output
+    assert nothing_was_sent(cluster)
+
+
+def test_a_file_and_flags_that_would_contradict_it_are_refused_together(cluster, tmp_path):
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+
+    result = call("submit", tmp_path / "job.yaml", "--model=other")
+
+    assert result.exit_code == ExitCode.USAGE and "--model" in result.output
+    assert nothing_was_sent(cluster)
+
+
+def test_flags_that_are_missing_are_named(cluster):
+    result = call("submit", "--agent=simple_agent")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "--resources-server, --dataset, --base-url, --model" in result.output
+
+
+@pytest.mark.parametrize(
+    "flag", ["--api-key=word", "--results=much", "--hydra-param=a", "--label=a", "--dataset=configmap:name"]
+)
+def test_a_flag_of_the_wrong_form_says_which_form_it_wants(cluster, flag):
+    result = call("submit", *FLAGS, BUNDLED, flag)
+
+    assert result.exit_code == ExitCode.USAGE and "wants" in result.output
+    assert nothing_was_sent(cluster)
+
+
+def test_a_dry_run_prints_what_kubectl_would_apply_and_asks_no_cluster(cluster):
+    result = call("submit", *FLAGS, BUNDLED, "--dry-run")
+
+    assert result.exit_code == ExitCode.DONE and cluster.calls() == []
+    assert AgentEvalJob.model_validate(yaml.safe_load(result.output)).spec.policy.model == "org/name"
+
+
+def test_a_name_that_is_taken_is_refused_and_nothing_overwritten(cluster):
+    cluster.write("jobs", [{"metadata": {"name": "mine"}}])
+
+    result = call("submit", *FLAGS, BUNDLED, "--name=mine")
+
+    assert result.exit_code == ExitCode.REFUSED and "pass another --name" in result.output.lower()
+    assert cluster.read("jobs") == [{"metadata": {"name": "mine"}}]
+
+
+def test_an_api_server_that_refuses_is_quoted(cluster):
+    words = 'The AgentEvalJob "mine" is invalid: spec.models: one entry must be named'
+    cluster.write("script", {"fail": {"create": words}})
+
+    result = call("submit", *FLAGS, BUNDLED)
+
+    assert result.exit_code == ExitCode.REFUSED and words in result.output
+
+
+def test_a_submission_that_waits_ends_with_the_jobs_end(cluster, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.cli.watch.POLL_SECONDS", 0.01)
+    story = [{"phase": "Running"}, {"phase": "Failed"}]
+    cluster.write("script", {"story": story})
+
+    result = call("submit", *FLAGS, BUNDLED, "--wait", "--output=json")
+
+    assert result.exit_code == ExitCode.JOB_FAILED, result.output
+    phases = [json.loads(line)["phase"] for line in result.stdout.splitlines()]
+    assert phases == ["Running", "Failed"]
