@@ -370,7 +370,7 @@ class Evaluation:
         if not recorded:
             return None
         try:
-            return await collector.aggregate(recorded, (journal.results[rollout.key] for rollout in recorded))
+            return await collector.aggregate(recorded, journal.results)
         except AggregatesMissing as error:
             self.degraded.append(well_formed(f"runner.gym.* is missing: {error}"))
             return None

@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -115,12 +115,12 @@ class InContainer:
             await record(rollout, Failure(FailureClass.ENVIRONMENT, words[:MAX_MESSAGE]))
 
     async def aggregate(
-        self, rollouts: Sequence[Rollout], results: Iterable[Mapping[str, Any]]
+        self, rollouts: Sequence[Rollout], results: Mapping[RolloutKey, Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         file = self._directory / "rollouts_aggregate_metrics.json"
         if self._aggregated != {rollout.key for rollout in rollouts} or not file.exists():
             self._write_inputs(rollouts)
-            _write_rows(self._output, (_without_calls(result) for result in results))
+            _write_rows(self._output, (_without_calls(results[rollout.key]) for rollout in rollouts))
             file.unlink(missing_ok=True)
             await self._aggregate_again()
         try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
 from ..gym_logs import GymEnd
-from ..rollouts import Failure, Rollout
+from ..rollouts import Failure, Rollout, RolloutKey
 
 Record = Callable[[Rollout, Mapping[str, Any] | Failure], Awaitable[None]]
 """Called once per rollout that ended: with Gym's result as it came, or with why there is none."""
@@ -28,11 +28,11 @@ class Collector(AbstractAsyncContextManager["Collector"], Protocol):
         ...
 
     async def aggregate(
-        self, rollouts: Sequence[Rollout], results: Iterable[Mapping[str, Any]]
+        self, rollouts: Sequence[Rollout], results: Mapping[RolloutKey, Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Gym's aggregates over exactly these results, in the shape of its
-        `rollouts_aggregate_metrics.json`: one entry per agent. `rollouts` are those of the results, in
-        the same order. Raises `AggregatesMissing`."""
+        """Gym's aggregates over the results of exactly these rollouts, in the shape of its
+        `rollouts_aggregate_metrics.json`: one entry per agent. All results together may be too large to be
+        held. Raises `AggregatesMissing`."""
         ...
 
     async def ended(self) -> GymEnd:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import aiohttp
@@ -32,7 +32,7 @@ from nhx_gym_operator.api.wire import (
 from ..failed_calls import FailedCalls
 from ..gym_logs import ENV_LOG, GymEnd
 from ..hosts import Host, HostRegistry
-from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, innermost, strict_json, well_formed
+from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost, strict_json, well_formed
 from .protocol import AggregatesMissing, Record
 
 SILENCE_S = 120.0
@@ -101,12 +101,15 @@ class ThroughHosts:
         await self._bounded(_all_of([work() for _ in range(min(self._concurrency, len(rollouts)))]))
 
     async def aggregate(
-        self, rollouts: Sequence[Rollout], results: Iterable[Mapping[str, Any]]
+        self, rollouts: Sequence[Rollout], results: Mapping[RolloutKey, Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        by_agent: dict[str, list[dict[str, Any]]] = {}
-        for rollout, result in zip(rollouts, results, strict=True):
-            by_agent.setdefault(rollout.agent, []).append(_lightened(result))
-        return [await self._aggregate_one(agent, rows) for agent, rows in by_agent.items()]
+        by_agent: dict[str, list[RolloutKey]] = {}
+        for rollout in rollouts:
+            by_agent.setdefault(rollout.agent, []).append(rollout.key)
+        return [
+            await self._aggregate_one(agent, (_lightened(results[key]) for key in keys))
+            for agent, keys in by_agent.items()
+        ]
 
     async def _bounded(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do the work while the hosts are watched, which raises when they fail or stay away."""
@@ -118,7 +121,7 @@ class ThroughHosts:
             host = await self._registry.acquire()
             host.in_flight += 1
             try:
-                return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, {"examples": [dict(rollout.row)]}))
+                return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, _json({"examples": [rollout.row]})))
             except HostError as error:
                 return self._failure(error)
             except (HostGone, aiohttp.ClientError, OSError) as error:
@@ -138,13 +141,13 @@ class ThroughHosts:
             return Failure(FailureClass.TIMEOUT, well_formed(str(error)[:MAX_MESSAGE]))
         return Failure(FailureClass.ENVIRONMENT, innermost(str(error)))
 
-    async def _aggregate_one(self, agent: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    async def _aggregate_one(self, agent: str, rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
         ready = self._registry.ready()
         if not ready:
             raise AggregatesMissing("no gym host is left to compute them")
         try:
             async with asyncio.timeout(AGGREGATE_TIMEOUT_S):
-                metrics = await self._post(ready[0], HOST_AGGREGATE_PATH, {"verify_responses": rows})
+                metrics = await self._post(ready[0], HOST_AGGREGATE_PATH, _verify_responses(rows))
         except (HostError, HostGone, aiohttp.ClientError, OSError) as error:
             raise AggregatesMissing(f"gym host {ready[0].ordinal} could not compute them: {error}"[:500]) from error
         if not isinstance(metrics.get("agent_metrics"), Mapping):
@@ -155,10 +158,11 @@ class ThroughHosts:
         except RecursionError as error:
             raise AggregatesMissing(f"gym host {ready[0].ordinal} answered with one too deeply nested") from error
 
-    async def _post(self, host: Host, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _post(self, host: Host, path: str, body: bytes | AsyncIterator[bytes]) -> Mapping[str, Any]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S)
+        headers = {**host.headers, "Content-Type": "application/json"}
         async with self._session.post(
-            f"{host.url}{path}", json=body, headers=host.headers, timeout=timeout, allow_redirects=False
+            f"{host.url}{path}", data=body, headers=headers, timeout=timeout, allow_redirects=False
         ) as answer:
             return _envelope(answer.status, await _read(answer))
 
@@ -239,6 +243,19 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
             raise HostError("payload_too_large", f"the gym host's answer exceeds {DEFAULT_MAX_ROLLOUT_BYTES} bytes")
         parts.append(part)
     return b"".join(parts)
+
+
+async def _verify_responses(rows: Iterable[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """The body of an aggregation request, a row at a time: of a large run it would not fit into memory twice."""
+    separator = b'{"verify_responses": ['
+    for row in rows:
+        yield separator + _json(row)
+        separator = b", "
+    yield b"]}"
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 def _lightened(result: Mapping[str, Any]) -> dict[str, Any]:
