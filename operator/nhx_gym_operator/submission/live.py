@@ -68,6 +68,8 @@ def submit(
             spec, name=name, namespace=namespace, tasks=stored, models=models, results=results, secrets=secrets
         )
     except SubmissionError as error:
+        if not str(error).startswith("target."):
+            raise
         raise UnsubmittableRunnerError(f"{type(target).__name__}: {error}") from None
     kubectl = Kubectl.find(kubeconfig, context, job.metadata.namespace or namespace)
     warning = version_warning()
