@@ -34,7 +34,7 @@ _STATUS = {
     Phase.PENDING: HelixJobStatus.PENDING,
     Phase.SUCCEEDED: HelixJobStatus.COMPLETED,
     Phase.FAILED: HelixJobStatus.ERROR,
-    "Cancelled": HelixJobStatus.CANCELLED,
+    Phase.CANCELLED: HelixJobStatus.CANCELLED,
 }
 
 
