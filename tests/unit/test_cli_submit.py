@@ -1,6 +1,7 @@
 """`kubectl nhx submit`: what is sent for a manifest and for flags, and what is refused before anything is."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -215,3 +216,68 @@ def test_a_submission_that_waits_ends_with_the_jobs_end(cluster, monkeypatch):
     assert result.exit_code == ExitCode.JOB_FAILED, result.output
     phases = [json.loads(line)["phase"] for line in result.stdout.splitlines()]
     assert phases == ["Running", "Failed"]
+
+
+SPEC_FILE = Path(__file__).resolve().parents[2] / "examples/submit/gym_agent_eval.json"
+
+
+def test_a_spec_file_becomes_the_job_that_it_describes(cluster):
+    result = call("submit", SPEC_FILE, "--name=mine")
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    spec = AgentEvalJob.model_validate(sent(cluster)["AgentEvalJob"]).spec
+    assert spec.policy.base_url == "http://models.example.org/v1" and spec.policy.model == "org/name"
+    assert spec.policy.api_key.secret_key_ref.to_dict() == {"name": "policy-key", "key": "value"}
+    assert spec.tasks.taskset.config_map.name == "mcqa-tasks" and spec.target.gym.num_repeats == 2
+    assert "hydraParams" not in sent(cluster)["AgentEvalJob"]["spec"]["target"]["gym"]
+
+
+def test_flags_say_where_a_spec_files_rows_model_secrets_and_results_are(cluster, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n")
+    elsewhere = ("--base-url=https://here/v1", "--model=mine", "--api-key=my-model/api-key", "--results=claim:kept")
+
+    result = call("submit", SPEC_FILE, "--name=mine", f"--dataset={rows}", "--limit=1", *elsewhere)
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    spec = AgentEvalJob.model_validate(sent(cluster)["AgentEvalJob"]).spec
+    assert (spec.policy.base_url, spec.policy.model) == ("https://here/v1", "mine")
+    assert spec.tasks.dataset.config_map.name == "mine-rows" and spec.tasks.limit == 1
+    assert spec.results.persistent_volume_claim.claim_name == "kept"
+    assert sent(cluster)["ConfigMap"]["data"] == {"rows.jsonl": "{}\n"}
+
+
+def test_a_spec_files_secret_may_stand_under_another_key(cluster):
+    assert call("submit", SPEC_FILE, "--secret=policy-key=my-model/api-key").exit_code == ExitCode.DONE
+    spec = AgentEvalJob.model_validate(sent(cluster)["AgentEvalJob"]).spec
+    assert spec.policy.api_key.secret_key_ref.to_dict() == {"name": "my-model", "key": "api-key"}
+
+
+@pytest.mark.parametrize("flag", ["--num-repeats=3", "--agent=other", "--limit=3", "--model=other"])
+def test_what_a_spec_file_says_itself_is_not_changed_by_half(cluster, flag):
+    result = call("submit", SPEC_FILE, flag)
+    assert result.exit_code == ExitCode.USAGE and flag.partition("=")[0] in result.output
+    assert nothing_was_sent(cluster)
+
+
+def test_a_flag_that_is_not_valid_beside_a_spec_file_is_refused(cluster):
+    result = call("submit", SPEC_FILE, "--base-url=https://here/v1", "--model=mine", "--api-key=a/b c")
+    assert result.exit_code == ExitCode.USAGE and "apiKey" in result.output
+    assert nothing_was_sent(cluster)
+
+
+def test_a_spec_file_with_a_fault_is_refused_by_its_field(cluster, tmp_path):
+    value = json.loads(SPEC_FILE.read_text())
+    value["target"]["num_repeats"] = "many"
+    (tmp_path / "spec.json").write_text(json.dumps(value))
+
+    result = call("submit", tmp_path / "spec.json")
+
+    assert result.exit_code == ExitCode.USAGE and "num_repeats" in result.output
+    assert nothing_was_sent(cluster)
+
+
+def test_a_gym_of_another_version_is_worth_a_warning_where_a_spec_file_is_submitted(cluster, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.cli.main.version_warning", lambda: "the gym on your PATH is another")
+    assert "warning: the gym on your PATH is another" in call("submit", SPEC_FILE).stderr
+    assert "warning" not in call("submit", *FLAGS, BUNDLED).stderr

@@ -334,7 +334,7 @@ def test_tasks_may_be_stated_beside_the_file():
 
 def test_a_made_up_name_is_one_that_kubernetes_takes():
     target = spec(resources_server="My.Very_long-server" * 9).target
-    names = {new_name(target) for _ in range(20)}
+    names = {new_name(target.resources_server) for _ in range(20)}
     assert len(names) > 15 and all(len(n) <= 40 and n[0].isalnum() and n == n.lower() for n in names)
 
 

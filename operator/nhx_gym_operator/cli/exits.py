@@ -7,6 +7,7 @@ from enum import IntEnum
 from ..api.constants import Phase
 from ..client.jobs import Job
 from ..client.kubectl import KubectlError, NotFound, Refused, TimedOut, UserError
+from ..submission.errors import SubmissionError
 
 
 class ExitCode(IntEnum):
@@ -37,7 +38,7 @@ class UsageProblem(UserError):
 
 
 def of_error(error: UserError) -> ExitCode:
-    if isinstance(error, UsageProblem):
+    if isinstance(error, UsageProblem | SubmissionError):
         return ExitCode.USAGE
     if isinstance(error, NotFound) or (isinstance(error, KubectlError) and error.not_found):
         return ExitCode.NOT_FOUND

@@ -15,6 +15,7 @@ from rich.console import Console
 from ..client.download import download as copy_bundle
 from ..client.jobs import Job, get_job, get_jobs
 from ..client.kubectl import Kubectl, UserError
+from ..submission.gym_version import version_warning
 from . import cancel as cancelling
 from . import exits, listing, report, results, submit
 from .completion import files, job_names, namespaces
@@ -64,7 +65,9 @@ def submit_command(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE]", help="A manifest with one job in it; - is standard input.", autocompletion=files
+            metavar="[FILE]",
+            help="A manifest with one job in it, or a spec file such as gym_agent_eval.json; - is standard input.",
+            autocompletion=files,
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the job. Default: made from the resources server.")] = None,
@@ -86,6 +89,10 @@ def submit_command(
     base_url: Annotated[str | None, typer.Option(metavar="URL", help="The model's endpoint, ends in /v1.")] = None,
     model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
     api_key: Annotated[str | None, typer.Option(metavar="SECRET/KEY", help="Where its key stands.")] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REF=SECRET/KEY", help="Where a spec file's secret stands; repeatable."),
+    ] = None,
     num_repeats: Annotated[int | None, typer.Option(min=1, help="Rollouts per row.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Rollouts at once.")] = None,
     startup_timeout: Annotated[
@@ -111,9 +118,10 @@ def submit_command(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Start a job, from a manifest or from flags.
+    """Start a job, from a manifest, from a spec file, or from flags.
 
-    A manifest may hold what the job names beside it (FileSets, ConfigMaps). A job of that name is never overwritten.
+    A manifest may hold what the job names beside it (FileSets, ConfigMaps). With a spec file, flags may say where the
+    rows, the policy model and the results are. A job of that name is never overwritten.
     """
     with _reported():
         flags = submit.Flags(
@@ -137,10 +145,14 @@ def submit_command(
             min_coverage=min_coverage,
             labels=label or [],
         )
-        submission = submit.from_file(file, flags, name) if file else submit.from_flags(flags, name)
+        submission = (
+            submit.from_file(file, flags, name, namespace, secret or []) if file else submit.from_flags(flags, name)
+        )
         if dry_run:
             _print_manifest(submission, output)
             return
+        if submission.warn_of_gym and (warning := version_warning()):
+            say(Console(stderr=True), f"warning: {warning}")
         kubectl = Kubectl.find(kubeconfig, context, namespace)
         job = submit.send(kubectl, submission)
         if not wait:

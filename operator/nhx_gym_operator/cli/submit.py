@@ -1,10 +1,9 @@
-"""`kubectl nhx submit`: a job from a manifest or from flags."""
+"""`kubectl nhx submit`: a job from a manifest, from a spec file of the agent-evaluate shape, or from flags."""
 
 from __future__ import annotations
 
 import json
 import re
-import secrets
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,10 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from ..api.constants import API_VERSION, JOB_KIND, MANAGED_BY_LABEL, POLICY_MODEL
+from ..api.models import ModelSpec
+from ..api.resource import KeyRef
+from ..api.results import Results
+from ..api.tasks import Tasks
 from ..client.jobs import Body, Job
 from ..client.kubectl import Kubectl, KubectlError, Refused, UserError
+from ..submission.convert import job_of, manifest_of, new_name
+from ..submission.spec_file import explained, is_spec_file, parse_spec
+from ..submission.target import AgentEvalInputSpec
 from .exits import UsageProblem
 
 CONFIG_MAP_BYTES = 1024 * 1024
@@ -62,6 +69,8 @@ class Submission:
     beside: list[Body] = field(default_factory=list)
     rows: str | None = None
     """The text of a local row file; it goes into a ConfigMap of the job's."""
+    warn_of_gym: bool = False
+    """Whether it comes from where Gym runs too, so that a Gym of another version is worth a word."""
 
     @property
     def objects(self) -> list[Body]:
@@ -82,7 +91,9 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         if not value
     ]
     if missing:
-        raise UsageProblem(f"a job from flags needs {', '.join(missing)} too. Or name a file: a manifest.")
+        raise UsageProblem(
+            f"a job from flags needs {', '.join(missing)} too. Or name a file: a manifest or a spec file."
+        )
     name = name or new_name(flags.resources_server or "gym")
     dataset, rows = dataset_of(flags.dataset or "", name)
     gym = {
@@ -98,12 +109,10 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         "hydraParams": hydra_params(flags.hydra_params),
         "environment": {"fileSet": {"name": flags.environment}} if flags.environment else None,
     }
-    key = {"secretKeyRef": key_ref(flags.api_key)} if flags.api_key else None
-    model = {"name": POLICY_MODEL, "baseUrl": flags.base_url, "model": flags.model, "apiKey": key}
     spec = {
         "tasks": _set({"dataset": dataset, "limit": flags.limit}),
         "target": {"gym": _set(gym)},
-        "models": [_set(model)],
+        "models": [model_of(flags)],
         "results": results_of(flags.results or "1Gi"),
         "minCoverage": flags.min_coverage,
         "labels": dict(_pair("--label", label) for label in flags.labels),
@@ -112,14 +121,71 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
     return Submission(job, rows=rows)
 
 
-def from_file(source: str, flags: Flags, name: str | None) -> Submission:
+def from_file(
+    source: str, flags: Flags, name: str | None, namespace: str | None, secret_names: Iterable[str]
+) -> Submission:
+    """A manifest goes as it stands; a spec file leaves room for what it has no words for."""
     objects = load(source, sys.stdin)
-    if flags.given():
+    if is_spec_file(objects[0]) and len(objects) == 1:
+        try:
+            return from_spec(parse_spec(objects[0], source), source, flags, name, namespace, secret_names)
+        except ValidationError as error:
+            raise UsageProblem(f"what the flags say is not valid: {explained(error)}") from None
+    others = [*flags.given(), *(["--secret"] if secret_names else [])]
+    if others:
         raise UsageProblem(
-            f"{source} says what to run; {', '.join(flags.given())} can't change it. Only --name and --namespace go "
-            "with a file."
+            f"{source} says what to run; {', '.join(others)} can't change it. Only --name and --namespace go with a "
+            "manifest."
         )
     return from_manifest(objects, source, name)
+
+
+def from_spec(
+    spec: AgentEvalInputSpec,
+    source: str,
+    flags: Flags,
+    name: str | None,
+    namespace: str | None,
+    secret_names: Iterable[str],
+) -> Submission:
+    """A `gym_agent_eval.json`. Flags say where its rows, its models and its results are, in place of what it says."""
+    beside = ("dataset", "limit", "base_url", "model", "api_key", "results", "min_coverage")
+    others = [flag for flag in flags.given() if flag[2:].replace("-", "_") not in beside]
+    if others:
+        raise UsageProblem(f"{source} says what to run; {', '.join(others)} can't change it.")
+    name = name or new_name(spec.target.resources_server)
+    dataset, rows = dataset_of(flags.dataset, name) if flags.dataset else (None, None)
+    if flags.limit and not dataset:
+        raise UsageProblem("--limit goes with --dataset; the tasks that a spec file names are taken whole.")
+    more: Body = {"results": Results.model_validate(results_of(flags.results))} if flags.results else {}
+    job = job_of(
+        spec,
+        name=name,
+        namespace=namespace,
+        tasks=Tasks.model_validate(_set({"dataset": dataset, "limit": flags.limit})) if dataset else None,
+        models=_models(flags, source),
+        secrets=dict(_secret(text) for text in secret_names),
+        **more,
+    )
+    manifest = manifest_of(job)
+    if flags.min_coverage is not None:
+        manifest["spec"]["minCoverage"] = flags.min_coverage
+    return Submission(manifest, rows=rows, warn_of_gym=True)
+
+
+def _models(flags: Flags, source: str) -> list[ModelSpec]:
+    """The policy, if the command line says where it is."""
+    if not (flags.base_url or flags.model or flags.api_key):
+        return []
+    if not (flags.base_url and flags.model):
+        raise UsageProblem(f"--base-url and --model go together, in place of what {source} says of the policy model.")
+    return [ModelSpec.model_validate(model_of(flags))]
+
+
+def _secret(text: str) -> tuple[str, KeyRef]:
+    """`REFERENCE=SECRET/KEY`."""
+    reference, where = _pair("--secret", text)
+    return reference, KeyRef.model_validate(key_ref(where, "--secret REFERENCE=SECRET/KEY"))
 
 
 def from_manifest(objects: list[Body], source: str, name: str | None) -> Submission:
@@ -214,12 +280,6 @@ def _rows_name(job: str) -> str:
     return f"{job}-rows"
 
 
-def new_name(resources_server: str) -> str:
-    """A name that is free in all likelihood: the resources server and five letters or digits."""
-    stem = re.sub(r"[^a-z0-9]+", "-", resources_server.lower()).strip("-")[:32].strip("-")
-    return f"{stem or 'gym'}-{secrets.token_hex(3)[:5]}"
-
-
 def dataset_of(text: str, job: str) -> tuple[Body, str | None]:
     """The `dataset` of a job for what --dataset says, and the text of a local file."""
     kind, colon, rest = text.partition(":")
@@ -261,10 +321,15 @@ def _local_rows(file: Path) -> str:
         raise UsageProblem(f"--dataset: line {line} of {file} is not UTF-8; save it as UTF-8.") from None
 
 
-def key_ref(text: str) -> Body:
+def model_of(flags: Flags) -> Body:
+    key = {"secretKeyRef": key_ref(flags.api_key, "--api-key SECRET/KEY")} if flags.api_key else None
+    return _set({"name": POLICY_MODEL, "baseUrl": flags.base_url, "model": flags.model, "apiKey": key})
+
+
+def key_ref(text: str, flag: str) -> Body:
     name, slash, key = text.partition("/")
     if not slash or not name or not key:
-        raise UsageProblem(f"--api-key wants SECRET/KEY, a Secret of the namespace and a key in it, not `{text}`.")
+        raise UsageProblem(f"{flag} wants a Secret of the namespace and a key in it, not `{text}`.")
     return {"name": name, "key": key}
 
 

@@ -138,9 +138,9 @@ def target_of(job: AgentEvalJob) -> GymRunnerTarget:
     return _target(job.spec, _Names(job.metadata.namespace))
 
 
-def new_name(target: GymRunnerTarget) -> str:
+def new_name(resources_server: str) -> str:
     """A name for a job that nobody named: its resources server and five letters or digits."""
-    stem = re.sub(r"[^a-z0-9]+", "-", target.resources_server.lower()).strip("-")[:32].strip("-")
+    stem = re.sub(r"[^a-z0-9]+", "-", resources_server.lower()).strip("-")[:32].strip("-")
     return f"{stem or 'gym'}-{random.token_hex(3)[:5]}"
 
 

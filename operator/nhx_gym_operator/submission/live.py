@@ -58,7 +58,7 @@ def submit(
     job's.
     """
     described = target_of_runner(target, placement)
-    name = name or new_name(described)
+    name = name or new_name(described.resources_server)
     stored, text = _tasks(tasks, name)
     spec = _spec(described, config)
     if isinstance(tasks, TasksetRef):
