@@ -93,7 +93,7 @@ MODULES = (
     Module("helm3", "2 min", ("helm.sh/helm/v3/cmd/helm",), rename=(("helm", "helm3"),), on_request=True),
     Module("services", "2 min", ("./coredns", "./volumes")),  # one module, so that Kubernetes' client is compiled once
     # What the tests keep files in: a real S3 server over a folder.
-    Module("s3", "1.5 min", ("github.com/versity/versitygw/cmd/versitygw",), on_request=True),
+    Module("s3", "2 min", ("github.com/versity/versitygw/cmd/versitygw",), on_request=True),
 )
 OWNER = {name: module for module in MODULES for name in module.binaries}
 

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from cluster.world import condition
-from nhx_gym_operator.api.wire import Aggregate, Progress, Stage
+from nhx_gym_operator.api.wire import Aggregate, Progress, Stage, Staged
 from nhx_gym_operator.controller.kube import FILESETS, JOBS, PODS
 from nhx_gym_operator.workloads import tokens
 from support.controller_values import outcome
@@ -259,6 +259,49 @@ async def test_a_fileset_says_whether_its_files_are_there(world, operator):
     await world.create_config_map("files", a="1", b="2")
     live = await world.until(lambda: resolved("Resolved"), "the files are found")
     assert live["status"]["files"] == 2
+
+
+async def test_what_a_jobs_pod_found_at_a_source_is_in_the_status_of_its_fileset(world, operator):
+    await world.create_file_set("mine", source={"http": {"url": "https://files.example.org/env.tgz"}})
+
+    async def resolved(reason):
+        live = await world.api.get(FILESETS, world.namespace, "mine")
+        entry = condition(live, "Resolved")
+        return live if entry and entry["reason"] == reason else None
+
+    live = await world.until(lambda: resolved("NotReadYet"), "nobody has read the source")
+    assert condition(live, "Resolved")["status"] == "Unknown"
+    await world.apply_job(**ENVIRONMENT)
+    await world.until_phase("Staging")
+    found = Staged(digest=f"sha256:{'a' * 64}", files=3, bytes=99)
+    await world.report_staged("stage-environment", found.model_dump_json())
+    await world.until_condition("Staged", "Staged")
+    live = await world.until(lambda: resolved("Resolved"), "the job's pod has read it")
+    assert (live["status"]["files"], live["status"]["bytes"], live["status"]["digest"]) == (3, 99, found.digest)
+    assert live["status"]["seenBy"] == {"job": "mcqa", "attempt": 1, "time": "2026-11-29T12:00:30Z"}
+    assert (await world.job())["status"]["ran"]["environmentDigest"] == found.digest
+
+
+async def test_a_dataset_that_cannot_be_fetched_fails_the_job_and_shows_on_its_fileset(world, operator):
+    await world.create_file_set("rows", source={"s3": {"bucket": "bkt", "prefix": "rows"}}, purpose="dataset")
+    await world.apply_job(tasks={"dataset": {"fileSet": {"name": "rows", "path": "rows.jsonl"}}})
+    await world.until_phase("Staging")
+    await world.report_staged("stage-dataset", "there are no objects under s3://bkt/rows", code=1)
+    job = await world.until_condition("Failed", "StagingFailed")
+    assert "no objects under s3://bkt/rows" in condition(job, "Failed")["message"]
+
+    async def told():
+        live = await world.api.get(FILESETS, world.namespace, "rows")
+        return "no objects under s3://bkt/rows" in condition(live, "Resolved")["message"]
+
+    await world.until(told, "the FileSet says so too")
+
+
+async def test_a_claim_that_is_not_there_is_asked_for_by_name(world, operator):
+    await world.create_file_set("mine", source={"persistentVolumeClaim": {"claimName": "envs"}})
+    await world.apply_job(**ENVIRONMENT)
+    job = await world.until_condition("Accepted", "ClaimNotFound")
+    assert "'envs'" in condition(job, "Accepted")["message"]
 
 
 async def test_an_environment_without_a_sandbox_is_refused_in_condition_and_event(world, operating):

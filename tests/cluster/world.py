@@ -78,8 +78,9 @@ class World:
     async def create_config_map(self, name: str, **data: str) -> None:
         await self._post(CONFIG_MAPS, {"metadata": {"name": name}, "data": data})
 
-    async def create_file_set(self, name: str, config_map: str, **changes: Any) -> None:
-        body = {"metadata": {"name": name}, "spec": {"source": {"configMap": {"name": config_map}}, **changes}}
+    async def create_file_set(self, name: str, config_map: str = "", source: Object | None = None, **spec: Any) -> None:
+        """Of a ConfigMap, or of another source."""
+        body = {"metadata": {"name": name}, "spec": {"source": source or {"configMap": {"name": config_map}}, **spec}}
         await self._post(FILESETS, body)
 
     async def create_service(self, name: str) -> Object:
@@ -152,6 +153,13 @@ class World:
         states = {"agent-evaluate": {"running": {"startedAt": "2026-11-29T12:00:00Z"}}}
         addresses = {"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {}
         await self.report(pod, states, **addresses)
+
+    async def report_staged(
+        self, container: str, message: str, *, code: int = 0, at: str = "2026-11-29T12:00:30Z"
+    ) -> None:
+        """A stage container ends with these words."""
+        ended = {"exitCode": code, "message": message, "startedAt": "2026-11-29T12:00:00Z", "finishedAt": at}
+        await self.report("mcqa-evaluator-1", {container: {"terminated": ended}}, "Pending")
 
     async def report_outcome(self, outcome: Outcome, pod: str = "mcqa-evaluator-1") -> None:
         """The evaluator ends with this outcome."""

@@ -244,7 +244,9 @@ def paths_in(directory: Path) -> Paths:
     paths = Paths(
         results=directory / "results",
         work=directory / "work",
-        environment_source=directory / "source",
+        source=directory / "source",
+        source_secrets=directory / "source-secrets",
+        staged_dataset=directory / "dataset" / "dataset.jsonl",
         environment=directory / "environment",
         bundled_datasets=directory / "bundled",
         model_keys=directory / "keys",

@@ -105,6 +105,8 @@ def test_an_optional_field_has_a_default_or_says_what_its_absence_means(path: st
         return
     choices = ("Claim.size", "Claim.claimName", "emptyDir")
     is_choice = path.startswith(("job.spec.tasks.dataset", "job.spec.tasks.taskset")) or path.endswith(choices)
+    sources = ("source.configMap", "source.persistentVolumeClaim", "source.http", "source.s3", "source.image")
+    is_choice = is_choice or path.endswith((*sources, "s3.prefix", "s3.key"))
     assert "Unset" in info.description or is_choice
 
 

@@ -1,4 +1,4 @@
-"""Events, progress, FileSets, reads on demand, and settings."""
+"""Events, progress, reads on demand, and settings."""
 
 import asyncio
 import json
@@ -8,18 +8,17 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.conditions import AcceptedReason
-from nhx_gym_operator.api.fileset import FileSet, Purpose
+from nhx_gym_operator.api.fileset import Purpose
 from nhx_gym_operator.api.job import JobSpec
 from nhx_gym_operator.api.wire import IMAGES_HEADER, Progress, Stage
 from nhx_gym_operator.controller import events, progress
 from nhx_gym_operator.controller.cached_reads import CachedReads
-from nhx_gym_operator.controller.filesets import file_set_status
 from nhx_gym_operator.controller.inputs import InputReader, Missing
 from nhx_gym_operator.controller.kube import CONFIG_MAPS, ApiError
 from nhx_gym_operator.controller.observation import ProgressSource
 from nhx_gym_operator.controller.settings import SettingsError, load_installation
 from nhx_gym_operator.workloads.workload import ConfigMapFiles
-from support.controller_values import NOW, UID, condition
+from support.controller_values import UID, condition
 
 JOB = {
     "apiVersion": "evals.nhx.io/v1alpha1",
@@ -165,10 +164,10 @@ class Objects:
 FILES = {"data": {"a": "1"}, "binaryData": {"b": "MQ=="}}
 
 
-def file_set(purpose="environment", name="mine"):
+def file_set(purpose="environment", name="mine", source=None):
     return {
         "metadata": {"name": name, "namespace": "team", "generation": 2},
-        "spec": {"purpose": purpose, "source": {"configMap": {"name": "files"}}},
+        "spec": {"purpose": purpose, "source": source or {"configMap": {"name": "files"}}},
     }
 
 
@@ -199,7 +198,8 @@ async def test_all_that_a_job_names_is_found():
     )
     assert found.missing is None
     assert found.dataset == ConfigMapFiles("rows", (("r", "dataset.jsonl"),))
-    assert found.environment == ConfigMapFiles("files", (("a", "a"), ("b", "b")))
+    assert found.environment.config_map == ConfigMapFiles("files", (("a", "a"), ("b", "b")))
+    assert (found.environment.name, found.environment.generation) == ("mine", 2)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +208,13 @@ async def test_all_that_a_job_names_is_found():
         ({}, {"bundled": "x"}, ENVIRONMENT, "FileSetNotFound", "FileSet 'mine'"),
         ({"filesets_mine": file_set()}, {"bundled": "x"}, ENVIRONMENT, "ConfigMapNotFound", "ConfigMap 'files'"),
         ({"filesets_mine": file_set("dataset")}, {"bundled": "x"}, ENVIRONMENT, "FileSetWrongPurpose", "'dataset'"),
+        (
+            {"filesets_mine": file_set(source={"persistentVolumeClaim": {"claimName": "envs"}})},
+            {"bundled": "x"},
+            ENVIRONMENT,
+            "ClaimNotFound",
+            "PersistentVolumeClaim 'envs'",
+        ),
         ({}, {"configMap": {"name": "rows", "key": "r"}}, {}, "ConfigMapNotFound", "ConfigMap 'rows'"),
         (
             {"configmaps_rows": {"data": {"other": ""}}},
@@ -247,6 +254,13 @@ async def test_what_is_missing_is_named(objects, dataset, gym, reason, words):
     assert "'team'" in found.missing.message or reason not in ("ConfigMapNotFound", "FileSetNotFound")
 
 
+async def test_a_set_that_only_pods_can_read_is_found_without_its_files():
+    source = {"s3": {"bucket": "bkt", "prefix": "env"}}
+    found = await read({"filesets_mine": file_set(source=source)}, {"bundled": "x"}, **ENVIRONMENT)
+    assert found.missing is None
+    assert found.environment.config_map is None and found.environment.spec.source.s3.bucket == "bkt"
+
+
 async def test_a_server_that_fails_is_not_taken_for_an_absence():
     with pytest.raises(ApiError):
         await read({"configmaps_rows": ApiError(500, "", "etcd")}, {"configMap": {"name": "rows", "key": "r"}})
@@ -275,37 +289,6 @@ async def test_a_dataset_set_is_read_for_a_dataset_only():
     objects = Objects(filesets_mine=file_set("environment"), configmaps_files=FILES)
     found = await InputReader(CachedReads(objects)).files_of("team", "mine", Purpose.DATASET)
     assert found.reason is AcceptedReason.FILESET_WRONG_PURPOSE
-
-
-# FileSets
-
-
-def test_a_resolved_set_counts_its_files():
-    status = file_set_status(FileSet.model_validate(file_set()), ConfigMapFiles("files", (("a", "a"),)), NOW)
-    assert status["files"] == 1 and status["observedGeneration"] == 2
-    (entry,) = status["conditions"]
-    assert (entry["type"], entry["status"], entry["reason"]) == ("Resolved", "True", "Resolved")
-
-
-def test_an_unchanged_set_keeps_its_status():
-    first = file_set_status(FileSet.model_validate(file_set()), ConfigMapFiles("files", (("a", "a"),)), NOW)
-    later = FileSet.model_validate({**file_set(), "status": first})
-    assert file_set_status(later, ConfigMapFiles("files", (("a", "a"),)), NOW.replace(hour=20)) == first
-
-
-@pytest.mark.parametrize(
-    ("missing", "reason"),
-    [
-        (AcceptedReason.CONFIG_MAP_NOT_FOUND, "ConfigMapNotFound"),
-        (AcceptedReason.CONFIG_MAP_KEY_MISSING, "ConfigMapKeyMissing"),
-        (AcceptedReason.FILESET_NOT_RESOLVED, "NoFiles"),
-        (AcceptedReason.ACCESS_DENIED, "AccessDenied"),
-    ],
-)
-def test_an_unresolved_set_says_why(missing, reason):
-    status = file_set_status(FileSet.model_validate(file_set()), Missing(missing, "why"), NOW)
-    assert (status["conditions"][0]["reason"], status["conditions"][0]["message"]) == (reason, "why")
-    assert status["files"] == 0
 
 
 # Settings

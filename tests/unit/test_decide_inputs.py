@@ -3,10 +3,10 @@
 import pytest
 
 from nhx_gym_operator.api.conditions import AcceptedReason
-from nhx_gym_operator.api.fileset import FileSet
+from nhx_gym_operator.api.fileset import FileSet, FileSetSpec
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs, Missing, dataset_file, file_set_files
-from nhx_gym_operator.workloads.workload import ConfigMapFiles
+from nhx_gym_operator.workloads.workload import ConfigMapFiles, StagedFiles
 from support.controller_values import NOW, after, condition_of, holds, installation, job, kinds, new
 
 ABSENT = Inputs(missing=Missing(AcceptedReason.CONFIG_MAP_NOT_FOUND, "ConfigMap 'rows' does not exist"))
@@ -51,34 +51,46 @@ def test_the_deadline_is_the_administrators():
     assert holds(decide(observed, NOW), "Failed")
 
 
-def file_set(items=()):
-    return FileSet.model_validate(
-        {"metadata": {"name": "mine"}, "spec": {"source": {"configMap": {"name": "files", "items": list(items)}}}}
-    )
+def files_of(*items, keys):
+    source = {"configMap": {"name": "files", "items": list(items)}}
+    file_set = FileSet.model_validate({"metadata": {"name": "mine"}, "spec": {"source": source}})
+    return file_set_files(file_set, file_set.spec.source.config_map, frozenset(keys))
 
 
 def test_items_map_keys_to_paths():
-    found = file_set_files(file_set([{"key": "app", "path": "a/app.py"}]), frozenset({"app", "other"}))
+    found = files_of({"key": "app", "path": "a/app.py"}, keys={"app", "other"})
     assert found == ConfigMapFiles("files", (("app", "a/app.py"),))
 
 
 def test_without_items_every_key_is_a_file():
-    assert file_set_files(file_set(), frozenset({"b", "a"})) == ConfigMapFiles("files", (("a", "a"), ("b", "b")))
+    assert files_of(keys={"b", "a"}) == ConfigMapFiles("files", (("a", "a"), ("b", "b")))
 
 
 def test_a_key_that_is_not_there_is_named_with_those_that_are():
-    found = file_set_files(file_set([{"key": "app", "path": "a.py"}]), frozenset({"ap"}))
+    found = files_of({"key": "app", "path": "a.py"}, keys={"ap"})
     assert found.reason is AcceptedReason.CONFIG_MAP_KEY_MISSING
     assert "'app'" in found.message and "'ap'" in found.message and "'files'" in found.message
 
 
 def test_an_empty_source_is_no_environment():
-    assert file_set_files(file_set(), frozenset()).reason is AcceptedReason.FILESET_NOT_RESOLVED
+    assert files_of(keys=()).reason is AcceptedReason.FILESET_NOT_RESOLVED
+
+
+def dataset_set(config_map=None, **spec):
+    source = {"configMap": {"name": "files"}} if config_map else {"http": {"url": "http://h/x.zip"}}
+    return StagedFiles("mine", "u", 1, FileSetSpec.model_validate({"source": source, **spec}), config_map)
 
 
 def test_a_dataset_is_one_file_of_its_set():
-    files = ConfigMapFiles("files", (("k", "rows.jsonl"),))
-    assert dataset_file(files, "mine", "rows.jsonl") == ConfigMapFiles("files", (("k", "dataset.jsonl"),))
-    missing = dataset_file(files, "mine", "row.jsonl")
+    files = dataset_set(ConfigMapFiles("files", (("k", "rows.jsonl"),)))
+    assert dataset_file(files, "rows.jsonl") == ConfigMapFiles("files", (("k", "dataset.jsonl"),))
+    missing = dataset_file(files, "row.jsonl")
     assert missing.reason is AcceptedReason.FILESET_FILE_MISSING
     assert "'row.jsonl'" in missing.message and "'rows.jsonl'" in missing.message
+
+
+def test_rows_are_staged_where_only_a_pod_can_read_them_or_a_digest_is_to_be_verified():
+    assert dataset_file(dataset_set(), "rows.jsonl").file == "rows.jsonl"
+    pinned = dataset_set(ConfigMapFiles("files", (("k", "rows.jsonl"),)), digest=f"sha256:{'0' * 64}")
+    assert dataset_file(pinned, "rows.jsonl").file == "rows.jsonl"
+    assert dataset_file(pinned, "row.jsonl").reason is AcceptedReason.FILESET_FILE_MISSING

@@ -5,11 +5,13 @@ import copy
 import pytest
 
 from nhx_gym_operator.api.conditions import PodReason
+from nhx_gym_operator.api.fileset import FileSetSpec
 from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, Stage
+from nhx_gym_operator.api.wire import Staged as Found
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.observation import PodEvent, Refusal
 from nhx_gym_operator.workloads import secrets
-from nhx_gym_operator.workloads.workload import ConfigMapFiles
+from nhx_gym_operator.workloads.workload import StagedFiles
 from support.controller_values import (
     CREATED,
     NOW,
@@ -224,12 +226,20 @@ def test_a_container_that_nobody_asked_for_in_a_host_pod_fails_the_job_by_name()
 # Staging
 
 STAGED = {"gym": {"environment": {"fileSet": {"name": "mine"}}}}
+FOUND = Found(digest="sha256:new", files=3, bytes=99)
+AT = "2026-11-29T11:59:30Z"
 
 
-def staging(state):
-    owner = job(status=accepted_status(), **STAGED)
-    of = workload(owner, environment=ConfigMapFiles("files", (("a", "a"),)))
-    pods = (evaluator(of, states={"stage-environment": state}, phase="Pending"), host(of))
+def file_set(**changes):
+    source = FileSetSpec.model_validate({"source": {"http": {"url": "http://files/env.tgz"}}})
+    return StagedFiles("mine", "uid-of-mine", 3, source, **changes)
+
+
+def staging(state, status=None, **dataset):
+    owner = job(status=accepted_status(**(status or {})), **STAGED)
+    of = workload(owner, environment=file_set(), dataset=file_set(file="rows.jsonl") if dataset else None)
+    states = {"stage-environment": state, **({"stage-dataset": dataset["dataset"]} if dataset else {})}
+    pods = (evaluator(of, states=states, phase="Pending"), host(of))
     return decide(observe(owner, of, pods=pods), NOW)
 
 
@@ -239,16 +249,49 @@ def test_staging_shows_while_it_lasts():
     assert condition_of(decision, "Staged")["reason"] == "Staging"
 
 
-def test_a_staged_environment_lets_the_job_start():
-    decision = staging(ended())
+def test_a_job_is_staged_when_all_its_sets_are():
+    decision = staging(ended(message=FOUND.model_dump_json()), dataset=running())
+    assert condition_of(decision, "Staged")["reason"] == "Staging"
+    assert holds(
+        staging(ended(message=FOUND.model_dump_json()), dataset=ended(message=FOUND.model_dump_json())), "Staged"
+    )
+
+
+def test_a_staged_environment_lets_the_job_start_and_shows_its_digest():
+    decision = staging(ended(message=FOUND.model_dump_json(), at=AT))
     assert holds(decision, "Staged")
     assert decision.status["phase"] == "Starting"
+    assert decision.status["ran"]["environmentDigest"] == "sha256:new"
 
 
-def test_a_staging_that_failed_ends_the_job_in_its_own_words():
-    decision = staging(ended(1, "no nemo-environment.yaml at the root of the environment", reason="Error"))
+def test_what_a_pod_found_is_passed_on_to_the_set_that_it_read():
+    (report,) = staging(ended(message=FOUND.model_dump_json(), at=AT)).staged
+    assert (report.plan.uid, report.plan.generation, report.staged) == ("uid-of-mine", 3, FOUND)
+    assert report.seen_by == {"job": "mcqa", "attempt": 1, "time": AT}
+    (failure,) = staging(ended(1, "HTTP 404", at=AT)).staged
+    assert failure.staged is None and failure.failure == "HTTP 404"
+
+
+def test_content_that_changed_between_two_attempts_is_said_with_both_digests_and_stays_so():
+    state = ended(message=FOUND.model_dump_json(), at=AT)
+    first = staging(state, {"ran": {"environmentDigest": "sha256:old"}})
+    again = staging(state, {"ran": {k: v for k, v in first.status["ran"].items() if k != "images"}})
+    for decision in (first, again):
+        message = condition_of(decision, "Staged")["message"]
+        assert "sha256:old" in message and "sha256:new" in message
+        assert decision.status["ran"]["environmentDigest"] == "sha256:new"
+        assert decision.status["ran"]["earlierEnvironmentDigests"] == ["sha256:old"]
+    same = staging(state, {"ran": {"environmentDigest": "sha256:new"}})
+    assert "earlierEnvironmentDigests" not in same.status["ran"]
+
+
+@pytest.mark.parametrize("dataset", [{}, {"dataset": ended(1, "no objects under s3://b/rows", reason="Error")}])
+def test_a_staging_that_failed_ends_the_job_in_its_own_words(dataset):
+    words = "no objects under s3://b/rows" if dataset else "no nemo-environment.yaml at the root of the environment"
+    state = ended(message=FOUND.model_dump_json()) if dataset else ended(1, words, reason="Error")
+    decision = staging(state, **dataset)
     assert condition_of(decision, "Failed")["reason"] == "StagingFailed"
-    assert "nemo-environment.yaml" in condition_of(decision, "Failed")["message"]
+    assert words in condition_of(decision, "Failed")["message"]
     assert condition_of(decision, "Staged")["status"] == "False"
 
 

@@ -58,6 +58,16 @@ async def test_a_failure_is_replaced_by_a_later_result(tmp_path: Path) -> None:
     assert again.results.keys() == {KEY} and not again.failures
 
 
+async def test_environments_of_earlier_attempts_are_known_where_they_were_others(tmp_path: Path) -> None:
+    others = []
+    for digest in ("sha256:a", "sha256:a", "sha256:b"):
+        journal = Journal.open(tmp_path / "j", HEADER)
+        others.append(await journal.add_environment(digest))
+        await journal.close()
+    assert others == [[], [], ["sha256:a"]]
+    assert Journal.open(tmp_path / "j", HEADER).environments == ["sha256:a", "sha256:b"]
+
+
 async def test_a_line_that_a_kill_cut_short_is_dropped_wherever_it_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     await written(path, (KEY, {"reward": 1.0}), (RolloutKey(4, 0), {"reward": 0.0}))

@@ -20,6 +20,8 @@ from nhx_gym_operator.api.wire import Bound, HostState, Outcome
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.run import Evaluation
 from unit.evaluator_fakes import FakeHost, chat, evaluator_url, prompt_of, row, target, world
+from unit.test_evaluator_stage import FILES, write
+from unit.test_evaluator_stage import stage as stage_folder
 
 ROWS = [row(number) for number in range(5)]
 ALL = [(task, repeat) for task in range(5) for repeat in (0, 1)]
@@ -361,6 +363,22 @@ async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> 
     aggregates = json.loads((bundle(w.paths, 2) / "gym_run" / "rollouts_aggregate_metrics.json").read_text())
     assert aggregates[0]["agent_metrics"]["rows"] == 10
     assert len(list((bundle(w.paths, 2) / "gym_run" / "model_calls").iterdir())) == 10
+
+
+async def test_an_environment_that_changed_between_two_attempts_is_warned_of_with_both_digests(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+
+        async def attempt(number: int, files: dict[str, str]) -> tuple[str, list[str]]:
+            digest = stage_folder(write(tmp_path / "source", files), w.paths.environment).digest
+            plan = w.plan(ROWS).model_copy(update={"attempt": number, "environment": True})
+            outcome = await finish(w.evaluation(plan), *w.hosts)
+            assert outcome.environment_digest == digest
+            return digest, [words for words in outcome.warnings if "content changed" in words]
+
+        first, warned = await attempt(1, FILES)
+        assert not warned
+        second, (warned,) = await attempt(2, FILES | {"more.txt": "x"})
+    assert first in warned and second in warned and "spec.digest" in warned
 
 
 async def test_only_the_tasks_asked_for_are_rolled_out(tmp_path: Path) -> None:

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import os
 import tarfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nhx_gym_operator.api.tree import STAGED_MANIFEST, tree_digest, tree_files
+from nhx_gym_operator.api.wire import STAGE_PLAN_ENV, Staged, StagePlan
 from nhx_gym_operator.evaluator.__main__ import _stage
-from nhx_gym_operator.evaluator.stage import Staged, StagingError, pack, stage
+from nhx_gym_operator.evaluator.sources.errors import StagingError
+from nhx_gym_operator.evaluator.stage import pack
+from nhx_gym_operator.evaluator.stage import stage as stage_plan
 from unit.evaluator_fakes import paths_in
 
 CONFIG = "resources_servers/tiny/configs/tiny.yaml"
@@ -17,6 +22,14 @@ FILES = {
     CONFIG: "tiny:\n  resources_servers:\n    tiny:\n      entrypoint: app.py\n",
     "resources_servers/tiny/app.py": "print('tiny')\n",
 }
+
+
+PLAN = StagePlan(job="j", attempt=1, file_set="tiny", uid="u", generation=1, source="PersistentVolumeClaim envs")
+
+
+def stage(source: Path, target: Path, **plan: Any) -> Staged:
+    paths = replace(paths_in(target.parent / "paths"), source=source, environment=target)
+    return stage_plan(PLAN.model_copy(update=plan), paths, {})
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -68,7 +81,7 @@ def test_staging_again_leaves_nothing_of_the_first_time(tmp_path: Path) -> None:
     [
         ({}, "holds no file"),
         ({"x.py": ""}, "no nemo-environment.yaml at the root"),
-        ({f"wordcheck/{name}": text for name, text in FILES.items()}, "wordcheck/nemo-environment.yaml"),
+        ({f"wordcheck/{name}": text for name, text in FILES.items()}, "in 'wordcheck'"),
         (FILES | {"rows.jsonl": "{}"}, "rows.jsonl"),
         (FILES | {"nemo-environment.yaml": "format: native-v1\n"}, "config_paths"),
         ({name: text for name, text in FILES.items() if name != CONFIG}, CONFIG),
@@ -94,12 +107,66 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
         stage(source, tmp_path / "target")
 
 
-def test_a_refusal_is_the_containers_termination_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_staged_or_why_not_is_the_containers_termination_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = paths_in(tmp_path)
-    write(paths.environment_source, FILES | {"rows.jsonl": "{}"})
+    monkeypatch.setenv(STAGE_PLAN_ENV, PLAN.model_dump_json())
+    write(paths.source, FILES)
+    assert _stage(paths) == 0
+    assert Staged.model_validate_json(paths.termination_log.read_text()).digest == tree_digest(paths.environment)
+    write(paths.source, {"rows.jsonl": "{}"})
     assert _stage(paths) == 1
     assert "rows.jsonl" in paths.termination_log.read_text()
     assert "rows.jsonl" in capsys.readouterr().err
+
+
+def test_a_digest_that_the_spec_asks_for_is_held_against_what_was_found(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", FILES)
+    found = stage(source, tmp_path / "target").digest
+    assert stage(source, tmp_path / "target", digest=found).digest == found
+    wanted = f"sha256:{'0' * 64}"
+    with pytest.raises(StagingError) as refusal:
+        stage(source, tmp_path / "target", digest=wanted)
+    assert found in str(refusal.value) and wanted in str(refusal.value) and "spec.digest" in str(refusal.value)
+
+
+def test_a_folder_of_the_source_can_be_the_sets_root(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", {f"envs/tiny/{name}": text for name, text in FILES.items()})
+    stage(source, tmp_path / "target", path="envs/tiny")
+    assert tree_files(tmp_path / "target") == sorted(FILES)
+    with pytest.raises(StagingError) as refusal:
+        stage(source, tmp_path / "target")
+    assert "'envs/tiny'" in str(refusal.value) and "source.persistentVolumeClaim.path" in str(refusal.value)
+    with pytest.raises(StagingError, match=r"no folder 'env' .*at its root is envs"):
+        stage(source, tmp_path / "target", path="env")
+
+
+def test_a_path_that_is_a_link_does_not_lead_out_of_the_source(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", {"x": ""})
+    (source / "out").symlink_to(tmp_path)
+    with pytest.raises(StagingError, match="leads out of PersistentVolumeClaim envs"):
+        stage(source, tmp_path / "target", path="out")
+
+
+def test_a_dataset_is_the_one_file_that_the_job_names_of_any_set(tmp_path: Path) -> None:
+    paths = replace(paths_in(tmp_path), source=write(tmp_path / "source", {"a/rows.jsonl": "{}\n", "b": ""}))
+    staged = stage_plan(PLAN.model_copy(update={"dataset": "a/rows.jsonl"}), paths, {})
+    assert paths.staged_dataset.read_text() == "{}\n"
+    assert staged.files == 2 and not paths.environment.exists()
+    with pytest.raises(StagingError) as refusal:
+        stage_plan(PLAN.model_copy(update={"dataset": "rows.jsonl"}), paths, {})
+    assert "a/rows.jsonl" in str(refusal.value) and "tasks.dataset.fileSet.path" in str(refusal.value)
+
+
+def test_what_a_file_system_keeps_for_itself_is_no_file_of_the_set(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", FILES | {"lost+found/x": ""})
+    assert stage(source, tmp_path / "target").files == len(FILES)
+
+
+def test_names_with_dots_are_files_where_the_source_is_no_config_map(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", FILES | {"..hidden": "", ".dot": ""})
+    assert stage(source, tmp_path / "target").files == len(FILES) + 2
 
 
 def test_the_archive_holds_the_tree_and_nothing_else(tmp_path: Path) -> None:

@@ -172,6 +172,24 @@ def test_a_built_in_agent_in_front_of_a_packages_server_is_bound_to_it(gym: Path
     assert config["_nhx_environment_component_selection"]["agent_config"] == SIMPLE_AGENT
 
 
+def test_a_package_reroutes_no_model(gym: Path, package: Path) -> None:
+    """Neither by an env.yaml, which Gym reads on a user's own machine, nor by a config that another one includes."""
+    elsewhere = {"policy_base_url": "http://elsewhere/v1", "policy_model_name": "other"}
+    target = {"resources_server": "words", "agent_ref_name": "words_agent"}
+    before = compose(plan(**target), install_root=gym, environment=package)
+    assert before.config["policy_base_url"].startswith(plan().evaluator_url)
+    words = {"words": {"resources_servers": {"words": {}}}, "words_agent": agent("words")}
+    write(package, "env.yaml", elsewhere)
+    write(package, "resources_servers/words/w.yaml", words | elsewhere)
+    # What is handed to Gym goes over what it reads from files.
+    assert compose(plan(**target), install_root=gym, environment=package) == before
+    model = {"policy_model": {"responses_api_models": {"vllm_model": {"base_url": "http://elsewhere/v1"}}}}
+    write(package, "resources_servers/words/more.yaml", model)
+    write(package, "resources_servers/words/w.yaml", words | {"config_paths": ["resources_servers/words/more.yaml"]})
+    with pytest.raises(ConfigError, match=r"words/more\.yaml of the environment configures the model server"):
+        compose(plan(**target), install_root=gym, environment=package)
+
+
 def test_a_package_without_manifest_is_refused_naming_the_file(gym: Path, package: Path) -> None:
     (package / "nemo-environment.yaml").unlink()
     with pytest.raises(ConfigError, match=r"no nemo-environment\.yaml at its root"):

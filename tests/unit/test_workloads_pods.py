@@ -4,21 +4,44 @@ import json
 
 import pytest
 
+from nhx_gym_operator.api.fileset import FileSetSpec
 from nhx_gym_operator.api.job import JobSpec
 from nhx_gym_operator.api.wire import (
     EVALUATOR_PLAN_ENV,
     HOST_PLAN_ENV,
     MODEL_KEYS_DIR,
     OBJECT_STORE_DIR,
+    STAGE_PLAN_ENV,
     EvaluatorPlan,
     HostPlan,
     Placement,
+    StagePlan,
 )
 from nhx_gym_operator.workloads import pods, storage
-from nhx_gym_operator.workloads.workload import ConfigMapFiles
+from nhx_gym_operator.workloads.workload import ConfigMapFiles, StagedFiles
 from support.controller_values import SERVICE_IP, job, plan_of, settings, spec, workload
 
-ENVIRONMENT = ConfigMapFiles("files", (("app", "resources_servers/mine/app.py"), ("m", "nemo-environment.yaml")))
+FILES = ConfigMapFiles("files", (("app", "resources_servers/mine/app.py"), ("m", "nemo-environment.yaml")))
+HTTP = {
+    "http": {
+        "url": "https://files.example.org/env.tgz?sig=s3cr3t",
+        "sha256": "a" * 64,
+        "path": "env",
+        "authorization": {"secretKeyRef": {"name": "web", "key": "header"}},
+        "certificates": {"configMapKeyRef": {"name": "ca", "key": "root.pem"}},
+    }
+}
+S3 = {
+    "s3": {
+        "endpoint": "http://s3:9000",
+        "bucket": "bkt",
+        "prefix": "my envs/tiny/",
+        "credentials": {
+            "accessKeyId": {"secretKeyRef": {"name": "s3", "key": "id"}},
+            "secretAccessKey": {"secretKeyRef": {"name": "s3", "key": "key"}},
+        },
+    }
+}
 SECRETS = {"HF_TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}}}
 
 
@@ -30,13 +53,22 @@ def colocated(**changes):
     return sandboxed(placement=Placement.COLOCATED, cluster_ip=None, runtime_class_name=None, **changes)
 
 
-def staged():
-    return sandboxed(spec={"gym": {"environment": {"fileSet": {"name": "mine"}}}}, environment=ENVIRONMENT)
+def file_set(source=None, **changes):
+    """A FileSet of any source; without one, of a ConfigMap."""
+    spec = FileSetSpec.model_validate({"source": source or {"configMap": {"name": "files"}}, **changes.pop("spec", {})})
+    return StagedFiles("mine", "uid-of-mine", 3, spec, None if source else FILES, **changes)
+
+
+def staged(files=None):
+    return sandboxed(spec={"gym": {"environment": {"fileSet": {"name": "mine"}}}}, environment=files or file_set())
 
 
 ALL_PODS = {
     "evaluator": lambda: pods.evaluator_pod(sandboxed()),
     "evaluator with a staged environment": lambda: pods.evaluator_pod(staged()),
+    "evaluator with everything fetched": lambda: pods.evaluator_pod(
+        sandboxed(environment=file_set(HTTP), dataset=file_set(S3, file="rows.jsonl"))
+    ),
     "host": lambda: pods.host_pod(sandboxed(), 0),
     "host with a staged environment": lambda: pods.host_pod(staged(), 0),
     "colocated": lambda: pods.colocated_pod(colocated()),
@@ -282,13 +314,79 @@ def test_the_environments_source_is_mounted_into_staging_only():
     evaluate = main_container(built)
     assert "/job/source" not in mounts(evaluate)
     assert mounts(evaluate)["/job/environment"]["readOnly"] is True
-    assert volumes(built)["source"]["configMap"] == {
+    assert volumes(built)["environment-source"]["configMap"] == {
         "name": "files",
         "items": [
             {"key": "app", "path": "resources_servers/mine/app.py"},
             {"key": "m", "path": "nemo-environment.yaml"},
         ],
     }
+
+
+@pytest.mark.parametrize(
+    ("source", "volume"),
+    [
+        (
+            {"persistentVolumeClaim": {"claimName": "envs", "path": "tiny"}},
+            {"persistentVolumeClaim": {"claimName": "envs", "readOnly": True}},
+        ),
+        (
+            {"image": {"reference": "reg/env:1", "pullPolicy": "Always", "path": "env"}},
+            {"image": {"reference": "reg/env:1", "pullPolicy": "Always"}},
+        ),
+    ],
+)
+def test_a_source_that_is_a_volume_is_mounted_read_only_into_staging_alone(source, volume):
+    built = pods.evaluator_pod(staged(file_set(source)))
+    (stage,) = built["spec"]["initContainers"]
+    assert volumes(built)["environment-source"] == {"name": "environment-source", **volume}
+    assert mounts(stage)["/job/source"]["readOnly"] is True
+    assert "/job/source" not in mounts(main_container(built))
+
+
+def test_the_secrets_of_a_source_are_files_of_its_stage_container_and_of_nothing_else():
+    built = pods.evaluator_pod(sandboxed(environment=file_set(HTTP), dataset=file_set(S3, file="rows.jsonl")))
+    environment, dataset = built["spec"]["initContainers"]
+    secrets = "/var/run/secrets/nhx/source"
+    assert {path for path in mounts(environment) if path.startswith(secrets)} == {
+        f"{secrets}/authorization",
+        f"{secrets}/certificates",
+    }
+    assert {path for path in mounts(dataset) if path.startswith(secrets)} == {
+        f"{secrets}/access-key-id",
+        f"{secrets}/secret-access-key",
+    }
+    assert not any(path.startswith(secrets) for path in mounts(main_container(built)))
+    assert volumes(built)["environment-authorization"]["secret"] == {
+        "secretName": "web",
+        "defaultMode": 0o440,
+        "items": [{"key": "header", "path": "value"}],
+    }
+    assert volumes(built)["environment-certificates"]["configMap"] == {
+        "name": "ca",
+        "items": [{"key": "root.pem", "path": "value"}],
+    }
+
+
+def test_a_stage_plan_says_what_to_fetch_and_whose_it_is():
+    built = pods.evaluator_pod(staged(file_set(HTTP, spec={"digest": f"sha256:{'0' * 64}"})))
+    plan = StagePlan.model_validate(plan_of(built, "stage-environment", STAGE_PLAN_ENV))
+    assert (plan.file_set, plan.uid, plan.generation, plan.job, plan.attempt) == ("mine", "uid-of-mine", 3, "mcqa", 1)
+    assert plan.http and plan.http.url.endswith("?sig=s3cr3t") and plan.http.sha256 == "a" * 64
+    assert (plan.path, plan.digest, plan.dataset) == ("env", f"sha256:{'0' * 64}", None)
+    assert plan.source == "https://files.example.org/env.tgz", "a query may be a signature, and this is shown"
+
+
+def test_rows_of_a_set_that_only_pods_can_read_are_staged_where_those_of_a_config_map_are_mounted():
+    owner = {"tasks": {"dataset": {"fileSet": {"name": "mine", "path": "a/rows.jsonl"}}}}
+    for build in (pods.evaluator_pod, pods.colocated_pod):
+        built = build(sandboxed(spec=owner, dataset=file_set(S3, file="a/rows.jsonl")))
+        (stage,) = built["spec"]["initContainers"]
+        assert stage["name"] == "stage-dataset" and stage["image"] == "reg/nhx-tasks:1"
+        assert plan_of(built, "stage-dataset", STAGE_PLAN_ENV)["dataset"] == "a/rows.jsonl"
+        assert "readOnly" not in mounts(stage)["/job/dataset"]
+        assert mounts(main_container(built))["/job/dataset"]["readOnly"] is True
+        assert plan_of(built, "agent-evaluate", EVALUATOR_PLAN_ENV)["dataset_file"] == "/job/dataset/dataset.jsonl"
 
 
 def test_both_plans_say_that_there_is_an_environment():

@@ -15,7 +15,7 @@ class ConditionType(StrEnum):
     ACCEPTED = "Accepted"
     """The spec can be run here; placement is pinned. False: refused, or something it names is missing."""
     STAGED = "Staged"
-    """The environment lies in the evaluator, verified. Only for jobs with a FileSet environment."""
+    """What FileSets hold lies in the evaluator, verified. Only for jobs with FileSets that have to be staged."""
     SANDBOX_READY = "SandboxReady"
     """The gate saw refused what must be refused, and Gym answers. Only for sandboxed jobs."""
     RUNNING = "Running"
@@ -75,7 +75,7 @@ class AcceptedReason(StrEnum):
     """Seen by the kubelet, since the operator may not read Secrets."""
     SECRET_KEY_MISSING = "SecretKeyMissing"
     CLAIM_NOT_FOUND = "ClaimNotFound"
-    """A `persistentVolumeClaim.claimName` of the job names no claim in its namespace."""
+    """A claim that the job or its FileSet names is not in the namespace."""
     LIMIT_TOO_HIGH = "LimitTooHigh"
     """`spec.limits` asks for more than the operator's own `limits` allow."""
     INPUTS_TIMEOUT = "InputsTimeout"
@@ -114,7 +114,7 @@ class StagedReason(StrEnum):
     STAGING = "Staging"
     STAGED = "Staged"
     STAGING_FAILED = "StagingFailed"
-    """The environment is unreadable or not a valid environment package."""
+    """A FileSet cannot be read, is not what its digest says, or is no valid environment package."""
 
 
 class SandboxReason(StrEnum):
@@ -212,3 +212,8 @@ class FileSetReason(StrEnum):
     """The source exists and holds nothing."""
     ACCESS_DENIED = "AccessDenied"
     """The operator's own role lacks the right to read the source."""
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    NOT_READ_YET = "NotReadYet"
+    """Unknown: only pods can read the source, and no job's pod has."""
+    STAGING_FAILED = "StagingFailed"
+    """The pod of the job in `seenBy` could not read the source, or refused what it found."""

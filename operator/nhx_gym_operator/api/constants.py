@@ -31,6 +31,7 @@ JOB_ANNOTATION = f"{GROUP}/job"
 """The job's name in full, for people who look at a child."""
 
 CONTAINER_STAGE = "stage-environment"
+CONTAINER_STAGE_DATASET = "stage-dataset"
 CONTAINER_EVALUATE = "agent-evaluate"
 CONTAINER_GATE = "sandbox-gate"
 CONTAINER_HOST = "gym-host"

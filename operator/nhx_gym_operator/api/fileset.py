@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from .constants import API_VERSION, FILESET_KIND
+from .object_store import BUCKET_RULES, Bucket, BucketCredentials, CertificateSource
 from .origins import kubernetes, ours, page
 from .resource import (
     CONDITION_LIST,
@@ -16,10 +17,15 @@ from .resource import (
     ConfigKey,
     ObjectMeta,
     ObjectName,
+    SecretValue,
+    Timestamp,
     relative_path,
+    rule,
+    validated,
 )
 
 CUSTOM_ENVIRONMENT_PAGE = "evals/agent-eval/gym-custom-environment.mdx"
+DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 
 class Purpose(StrEnum):
@@ -37,7 +43,11 @@ class KeyToPath(ApiModel):
         min_length=1,
         max_length=512,
         description="Path of the file in the set, e.g. `resources_servers/mine/app.py`.",
-        json_schema_extra=relative_path("path"),
+        json_schema_extra=validated(
+            *relative_path("path")["x-kubernetes-validations"],
+            # Pods are refused otherwise: the kubelet keeps such names for itself.
+            rule("!self.startsWith('..')", "path must not begin with '..'"),
+        ),
     )
 
 
@@ -58,11 +68,155 @@ class ConfigMapSource(ApiModel):
     )
 
 
-class Source(ApiModel):
-    """Where the files come from. A ConfigMap is the only kind."""
+_ROOT = Field(
+    default=None,
+    min_length=1,
+    max_length=512,
+    description="Folder of the source that is the set's root, e.g. `my-environment`. Unset: the source's own root.",
+    json_schema_extra=relative_path("path"),
+)
 
-    config_map: Annotated[ConfigMapSource, kubernetes("Volume.configMap")] = Field(
-        description="Files from a ConfigMap (at most 1 MiB together)."
+
+class ClaimSource(ApiModel):
+    """Files on a PersistentVolumeClaim of the same namespace."""
+
+    claim_name: Annotated[ObjectName, kubernetes("PersistentVolumeClaimVolumeSource.claimName")] = Field(
+        description="Name of the claim, in the FileSet's namespace. It is mounted read-only."
+    )
+    path: Annotated[str | None, kubernetes("VolumeMount.subPath")] = _ROOT
+
+
+_CERTIFICATES = Field(
+    default=None,
+    description="Certificate authorities that are trusted besides the image's own, for a server with a private one. "
+    "Unset: the image's own only. Servers are always verified.",
+)
+
+
+class HttpSource(ApiModel):
+    """An archive (.tar, .tar.gz, .tar.bz2, .tar.xz or .zip) on a web server."""
+
+    # The rule stands here and not at `url` because a refusal there would repeat the address, and with it a password
+    # that may stand in it.
+    model_config = ConfigDict(
+        json_schema_extra=validated(
+            rule(
+                "self.url.matches('^https?://[^/@?#[:space:]]+(/[^#[:space:]]*)?$')",
+                "url must be http(s)://HOST[:PORT]/PATH without user and password; those belong in authorization",
+                field=".url",
+            )
+        )
+    )
+
+    url: Annotated[str, ours("where the archive is")] = Field(
+        min_length=1,
+        max_length=2048,
+        description="`http://` or `https://` address of the archive, as the job's evaluator pod reaches it. "
+        "Link-local and metadata addresses are refused, also as the target of a redirect.",
+    )
+    sha256: Annotated[str | None, ours("hex SHA-256 of the archive's bytes, as `sha256sum` prints it")] = Field(
+        default=None,
+        max_length=64,
+        pattern=r"^[0-9a-f]{64}$",
+        description="SHA-256 of the archive, as `sha256sum` prints it: another is refused. Unset: not checked.",
+    )
+    path: Annotated[str | None, kubernetes("VolumeMount.subPath")] = _ROOT
+    authorization: Annotated[SecretValue | None, ours("value of the Authorization header")] = Field(
+        default=None,
+        description="The `Authorization` header's whole value, e.g. `Bearer …`. It is sent to the url's own "
+        "scheme, host and port only, not where that redirects to. Unset: none is sent.",
+    )
+    certificates: Annotated[CertificateSource | None, ours("private certificate authority")] = _CERTIFICATES
+
+
+class S3Source(Bucket):
+    """Objects of a bucket: all below a prefix, or one archive."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validated(
+            *BUCKET_RULES,
+            rule("has(self.prefix) != has(self.key)", "set prefix for a folder of files or key for one archive"),
+            rule("!has(self.sha256) || has(self.key)", "sha256 is of the archive that key names", field=".sha256"),
+            rule("!has(self.path) || has(self.key)", "path is inside the archive that key names", field=".path"),
+        )
+    )
+
+    prefix: Annotated[str | None, ours("folder of the bucket")] = Field(
+        default=None,
+        max_length=1024,
+        description="Every object below this folder is a file of the set, e.g. `my envs/tiny/`. Empty: the whole "
+        "bucket.",
+    )
+    key: Annotated[str | None, ours("an archive in the bucket")] = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Key of an archive (.tar, .tar.gz, .tar.bz2, .tar.xz or .zip), instead of prefix.",
+    )
+    sha256: Annotated[str | None, ours("hex SHA-256 of the archive's bytes, as `sha256sum` prints it")] = Field(
+        default=None,
+        max_length=64,
+        pattern=r"^[0-9a-f]{64}$",
+        description="SHA-256 of the archive, as `sha256sum` prints it: another is refused. Unset: not checked.",
+    )
+    path: Annotated[str | None, kubernetes("VolumeMount.subPath")] = _ROOT
+    credentials: Annotated[BucketCredentials | None, ours("credentials by the keys of Secrets")] = Field(  # type: ignore[assignment]
+        default=None, description="Who asks. Unset: requests are anonymous."
+    )
+
+
+class PullPolicy(StrEnum):
+    """When the node fetches an image: Kubernetes' own words."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class ImageSource(ApiModel):
+    """Files in an OCI image, mounted as an image volume where the cluster has them."""
+
+    reference: Annotated[str, kubernetes("ImageVolumeSource.reference")] = Field(
+        min_length=1,
+        max_length=1024,
+        description="The image, e.g. `registry.example.org/envs/tiny:1`. Needs image volumes: Kubernetes 1.33 or "
+        "newer with a container runtime that mounts them (containerd 2.1, CRI-O 1.31).",
+    )
+    pull_policy: Annotated[PullPolicy | None, kubernetes("ImageVolumeSource.pullPolicy")] = Field(
+        default=None, description="When to pull it. Unset: Kubernetes' own default for the reference."
+    )
+    path: Annotated[str | None, kubernetes("VolumeMount.subPath")] = _ROOT
+
+
+_KINDS = ("configMap", "persistentVolumeClaim", "http", "s3", "image")
+
+
+class Source(ApiModel):
+    """Where the files come from: exactly one of these."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validated(
+            rule(
+                " + ".join(f"(has(self.{kind}) ? 1 : 0)" for kind in _KINDS) + " == 1",
+                f"exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]} must be set",
+            )
+        )
+    )
+
+    config_map: Annotated[ConfigMapSource | None, kubernetes("Volume.configMap")] = Field(
+        default=None, description="Files from a ConfigMap (at most 1 MiB together)."
+    )
+    persistent_volume_claim: Annotated[ClaimSource | None, kubernetes("Volume.persistentVolumeClaim")] = Field(
+        default=None, description="Files on a claim."
+    )
+    http: Annotated[HttpSource | None, ours("an archive on a web server")] = Field(
+        default=None, description="An archive on a web server."
+    )
+    s3: Annotated[S3Source | None, ours("objects of an S3 server")] = Field(
+        default=None, description="Objects of AWS S3 or any server that speaks its API."
+    )
+    image: Annotated[ImageSource | None, kubernetes("Volume.image")] = Field(
+        default=None, description="Files in an OCI image."
     )
 
 
@@ -75,6 +229,21 @@ class FileSetSpec(ApiModel):
         "root. `dataset`: row files.",
     )
     source: Annotated[Source, ours("where the files come from")] = Field(description="Where the files come from.")
+    digest: Annotated[str | None, ours("pins the content")] = Field(
+        default=None,
+        max_length=71,
+        pattern=DIGEST_PATTERN,
+        description="What `status.digest` must be: jobs refuse other content. It is over the files' paths and "
+        "bytes, so it is the same for every source and however an archive is packed. Unset: not checked.",
+    )
+
+
+class SeenBy(ApiModel):
+    """The job whose pod read the source."""
+
+    job: str = Field(max_length=253, description="Name of the job.")
+    attempt: int = Field(ge=1, description="Which of its attempts.")
+    time: Timestamp = Field(description="When its pod had read everything, or had failed to.")
 
 
 class FileSetStatus(ApiModel):
@@ -84,6 +253,16 @@ class FileSetStatus(ApiModel):
         default=None, ge=0, description="`metadata.generation` that this status speaks of."
     )
     files: int | None = Field(default=None, ge=0, description="Files found at the source.")
+    bytes: int | None = Field(default=None, ge=0, description="Their size together.")
+    digest: str | None = Field(
+        default=None,
+        max_length=128,
+        description="`sha256:…` over paths and bytes of all files, as a job's `status.ran.environmentDigest`.",
+    )
+    seen_by: SeenBy | None = Field(
+        default=None,
+        description="Who read the source last. Set for sources that only pods can read: all but configMap.",
+    )
     conditions: list[Condition] | None = Field(
         default=None,
         max_length=8,

@@ -44,20 +44,21 @@ class CertificateSource(ApiModel):
     )
 
 
+# Of the bucket and not of `endpoint`, because a refusal there would repeat the address, and with it a password that may
+# stand in it.
+BUCKET_RULES = (
+    rule(
+        "!has(self.endpoint) || self.endpoint.matches('^https?://[^/@?#]+/?$')",
+        "endpoint must be http(s)://HOST[:PORT] without user, path or query; keys belong in credentials",
+        field=".endpoint",
+    ),
+)
+
+
 class Bucket(ApiModel):
     """A bucket and how it is reached."""
 
-    # The rule stands here and not at `endpoint` because a refusal there would repeat the address, and with it a
-    # password that may stand in it.
-    model_config = ConfigDict(
-        json_schema_extra=validated(
-            rule(
-                "!has(self.endpoint) || self.endpoint.matches('^https?://[^/@?#]+/?$')",
-                "endpoint must be http(s)://HOST[:PORT] without user, path or query; keys belong in credentials",
-                field=".endpoint",
-            )
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=validated(*BUCKET_RULES))
 
     endpoint: Annotated[str | None, ours("endpoint_url of AWS's configuration file")] = Field(
         default=None,

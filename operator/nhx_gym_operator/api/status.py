@@ -80,6 +80,11 @@ class JobRan(ApiModel):
     environment_digest: str | None = Field(
         default=None, max_length=128, description="Digest of the staged environment."
     )
+    earlier_environment_digests: list[str] | None = Field(
+        default=None,
+        max_length=32,
+        description="Digests that earlier attempts staged, if the FileSet's content changed in between.",
+    )
     host_kernel: str | None = Field(default=None, max_length=512, description="The kernel that the Gym host saw.")
 
 

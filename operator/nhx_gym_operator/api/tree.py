@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 STAGED_MANIFEST = ".nhx-staged.json"
@@ -21,9 +22,21 @@ def tree_digest(root: Path) -> str:
     Modes and times do not count, so that one tree has one digest however it was carried: as a
     mounted ConfigMap, a claim, or an archive.
     """
+    return _digest((path, _file_digest(root / path)) for path in tree_files(root))
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """The digest of a tree that holds these files."""
+    return _digest((path, hashlib.sha256(files[path]).hexdigest()) for path in sorted(files))
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _digest(files: Iterable[tuple[str, str]]) -> str:
     tree = hashlib.sha256()
-    for path in tree_files(root):
-        with (root / path).open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
+    for path, content in files:
         tree.update(f"{path}\0{content}\n".encode())
     return f"sha256:{tree.hexdigest()}"

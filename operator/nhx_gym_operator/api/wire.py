@@ -46,6 +46,7 @@ HOST_LOG_LIMIT_BYTES = 64 << 20
 EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"
 FETCH_PLAN_ENV = "NHX_FETCH_PLAN"
+STAGE_PLAN_ENV = "NHX_STAGE_PLAN"
 """Environment variables that carry the plans below as JSON."""
 
 RESULTS_DIR = "/job/results"
@@ -54,7 +55,11 @@ JOURNAL = f"{RESULTS_DIR}/journal.jsonl"
 WORK_DIR = "/job/work"
 DATASET_DIR = "/job/dataset"
 DATASET_FILE = f"{DATASET_DIR}/dataset.jsonl"
-ENVIRONMENT_SOURCE_DIR = "/job/source"
+SOURCE_DIR = "/job/source"
+"""Where a FileSet that is a volume is mounted, into its stage container only."""
+SOURCE_SECRETS_DIR = "/var/run/secrets/nhx/source"
+"""`<dir>/<name>/value`, likewise: `AUTHORIZATION` of a web server, and the names of `api.object_store`."""
+AUTHORIZATION = "authorization"
 ENVIRONMENT_DIR = "/job/environment"
 BUNDLED_DATASETS_DIR = "/opt/nhx/datasets"
 MODEL_KEYS_DIR = "/var/run/secrets/nhx/models"
@@ -200,6 +205,54 @@ class EvaluatorPlan(Message):
     """References of the job's images by role: `evaluator`, `gymHost`."""
     upload: UploadPlan | None = None
     """Where it is brought to afterwards."""
+
+
+class HttpFetch(Message):
+    """An archive on a web server."""
+
+    url: str
+    sha256: str | None = None
+
+
+class S3Fetch(Message):
+    """Objects of a bucket: those below `prefix`, or the archive `key`."""
+
+    endpoint: str | None = None
+    region: str
+    bucket: str
+    prefix: str | None = None
+    key: str | None = None
+    sha256: str | None = None
+
+
+class StagePlan(Message):
+    """What one stage container is told: a FileSet's source, and where its files go."""
+
+    job: str
+    attempt: int
+    file_set: str
+    uid: str
+    generation: int
+    """The FileSet's, so that a report is not taken for one about a later spec."""
+    source: str
+    """The source in a user's words, e.g. `PersistentVolumeClaim envs`."""
+    http: HttpFetch | None = None
+    s3: S3Fetch | None = None
+    """Neither: the source is mounted at `SOURCE_DIR`."""
+    path: str | None = None
+    """Folder of the source that is the set's root."""
+    digest: str | None = None
+    """What the staged tree's digest must be."""
+    dataset: str | None = None
+    """Stage this one file of the set as `DATASET_FILE`. None: stage an environment."""
+
+
+class Staged(Message):
+    """What was staged: a stage container's termination message, and the file beside a staged environment."""
+
+    digest: str
+    files: int
+    bytes: int
 
 
 class GateTarget(Message):

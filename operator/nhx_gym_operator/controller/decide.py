@@ -21,13 +21,14 @@ from ..api.conditions import (
     SandboxReason,
     StagedReason,
 )
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_STAGE, Isolation
+from ..api.constants import CONTAINER_EVALUATE, Isolation
 from ..api.wire import EVALUATOR_PORT, PROGRESS_PATH, Outcome, Placement, Stage
 from ..workloads import plans, pods, secrets, tokens
 from ..workloads.workload import Workload
 from . import podview
 from .clock import format_time, seconds_since
 from .draft import StatusDraft
+from .filesets import STAGES, StagingReport, reports
 from .inputs import Missing
 from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refusal, Refused
 from .policies import attempt as attempts
@@ -58,6 +59,7 @@ class _Decider:
         self.actions: list[Action] = []
         self.requeue: list[float] = []
         self.poll: ProgressSource | None = None
+        self.staged: tuple[StagingReport, ...] = ()
 
     def decide(self) -> Decision:
         if self.job.metadata.deletion_timestamp:
@@ -74,7 +76,7 @@ class _Decider:
         data["observedGeneration"] = self.job.metadata.generation
         data["phase"] = phase(data.get("conditions", [])).value
         again = min(self.requeue, default=None)
-        return Decision(data, tuple(self.actions), again, self.poll)
+        return Decision(data, tuple(self.actions), again, self.poll, self.staged)
 
     # Acceptance
 
@@ -142,6 +144,7 @@ class _Decider:
         """A fault that another attempt would meet again."""
         words = outcome.staging_failure(attempt.evaluator)
         if words:
+            self.staged = reports(attempt.evaluator)
             self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING_FAILED, words)
             return StagedReason.STAGING_FAILED, words
         fault = hosts.find_fault(self.observation, attempt)
@@ -340,13 +343,16 @@ class _Decider:
             results.show_hosts(self.draft, 0, desired)
 
     def _show_staged(self, attempt: Attempt) -> None:
-        if self.job.spec.target.gym.environment is None or attempt.evaluator is None:
+        evaluator = attempt.evaluator
+        stages = [name for name in STAGES if name in podview.container_names(evaluator)] if evaluator else []
+        if evaluator is None or not stages:
             return
-        ended = podview.terminated(attempt.evaluator, CONTAINER_STAGE)
-        if ended and ended.get("exitCode") == 0:
-            self.draft.set(ConditionType.STAGED, True, StagedReason.STAGED, "the environment is staged and verified")
-        elif not ended:
-            self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING, "the environment is being staged")
+        self.staged = reports(evaluator)
+        if all((podview.terminated(evaluator, name) or {}).get("exitCode") == 0 for name in stages):
+            message = results.show_digests(self.draft, self.staged)
+            self.draft.set(ConditionType.STAGED, True, StagedReason.STAGED, message)
+        else:
+            self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING, "the job's FileSets are being staged")
 
     def _show_waiting(self, attempt: Attempt, workload: Workload) -> None:
         """What keeps pods from running, on the condition of the pod that it concerns."""

@@ -1,51 +1,146 @@
-"""FileSets: whether every file that a set names can be read from its source."""
+"""FileSets: whether every file that a set names can be read from its source, and what they are.
+
+A ConfigMap the operator reads itself. Any other source only pods can read: there the stage containers of jobs
+report, and the set's status says whose report it shows.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..api.conditions import AcceptedReason, FileSetConditionType, FileSetReason
+from ..api.constants import CONTAINER_STAGE, CONTAINER_STAGE_DATASET
 from ..api.fileset import FileSet
-from ..workloads.workload import ConfigMapFiles
+from ..api.wire import STAGE_PLAN_ENV, Staged, StagePlan
+from ..workloads.staging import described
+from . import podview
 from .clock import format_time
-from .inputs import Missing
+from .inputs import ConfigMapContent, Missing
+
+Manifest = dict[str, Any]
 
 RESOLVED_AGAIN_SECONDS = 60.0
 UNRESOLVED_AGAIN_SECONDS = 10.0
+STAGES = (CONTAINER_STAGE, CONTAINER_STAGE_DATASET)
 
 
-def file_set_status(file_set: FileSet, found: ConfigMapFiles | Missing, now: datetime) -> dict[str, Any]:
-    """The set's whole status."""
-    resolved = isinstance(found, ConfigMapFiles)
-    status = "True" if resolved else "False"
+@dataclass(frozen=True)
+class StagingReport:
+    """What one stage container said about the FileSet it read, when it ended."""
+
+    plan: StagePlan
+    time: str
+    """RFC 3339, of its end."""
+    staged: Staged | None = None
+    failure: str = ""
+    """Why nothing was staged, where `staged` is None."""
+
+    @property
+    def seen_by(self) -> dict[str, Any]:
+        return {"job": self.plan.job, "attempt": self.plan.attempt, "time": self.time}
+
+
+def reports(pod: Manifest | None) -> tuple[StagingReport, ...]:
+    """The reports of a pod's stage containers that have ended."""
+    found = [_report(pod, container) for container in STAGES] if pod else []
+    return tuple(report for report in found if report is not None)
+
+
+def _report(pod: Manifest, container: str) -> StagingReport | None:
+    ended = podview.terminated(pod, container)
+    value = podview.environment_value(pod, container, STAGE_PLAN_ENV)
+    if ended is None or value is None or not ended.get("finishedAt"):
+        return None
+    try:
+        plan = StagePlan.model_validate_json(value.replace("$$", "$"))
+    except ValidationError:
+        return None
+    message = ended.get("message", "").strip()
+    if ended.get("exitCode") == 0:
+        try:
+            return StagingReport(plan, ended["finishedAt"], Staged.model_validate_json(message))
+        except ValidationError:
+            return None
+    return StagingReport(plan, ended["finishedAt"], failure=message or f"exit code {ended.get('exitCode')}")
+
+
+def file_set_status(
+    file_set: FileSet, content: ConfigMapContent | Missing | None, report: StagingReport | None, now: datetime
+) -> Manifest:
+    """The set's whole status. `content` None: only pods can read the source, and `report` is the latest that this
+    operator has heard."""
+    if isinstance(content, Missing):
+        return _status(file_set, now, "False", _missing_reason(content), content.message, {"files": 0})
+    if content is not None:
+        facts = {"files": len(content.files.items), "bytes": content.bytes, "digest": content.digest}
+        message = f"{len(content.files.items)} files from ConfigMap {content.files.name!r}"
+        return _status(file_set, now, "True", FileSetReason.RESOLVED, message, facts)
+    if report is None or not _is_news(file_set, report):
+        if _was_read(file_set):
+            return file_set.status.to_dict()
+        message = f"only pods can read {described(file_set.spec)}; the first job that uses this set will tell"
+        return _status(file_set, now, "Unknown", FileSetReason.NOT_READ_YET, message, {})
+    return _reported(file_set, report, now)
+
+
+def _reported(file_set: FileSet, report: StagingReport, now: datetime) -> Manifest:
+    job, source = report.plan.job, described(file_set.spec)
+    if report.staged is None:
+        message = f"job {job!r} could not stage {source}: {report.failure}"
+        return _status(file_set, now, "False", FileSetReason.STAGING_FAILED, message, {"seenBy": report.seen_by})
+    message = f"job {job!r} staged {report.staged.files} files from {source}"
+    before, digest = file_set.status, report.staged.digest
+    if before.digest and before.seen_by and before.digest != digest and _is_current(file_set):
+        message += (
+            f"; the content has changed: it is {digest}, and job {before.seen_by.job!r} had found {before.digest}. "
+            f"Set spec.digest to have other content refused"
+        )
+    facts = {**report.staged.model_dump(), "seenBy": report.seen_by}
+    return _status(file_set, now, "True", FileSetReason.RESOLVED, message, facts)
+
+
+def _is_news(file_set: FileSet, report: StagingReport) -> bool:
+    """Whether a report is about the present spec, and later than the one that the status shows."""
+    if report.plan.generation != file_set.metadata.generation:
+        return False
+    seen = file_set.status.seen_by
+    return seen is None or not _is_current(file_set) or report.time > seen.time
+
+
+def _was_read(file_set: FileSet) -> bool:
+    return file_set.status.seen_by is not None and _is_current(file_set)
+
+
+def _is_current(file_set: FileSet) -> bool:
+    return file_set.status.observed_generation == file_set.metadata.generation
+
+
+def _status(
+    file_set: FileSet, now: datetime, resolved: str, reason: FileSetReason, message: str, facts: Manifest
+) -> Manifest:
     before = next(iter(file_set.status.conditions or ()), None)
-    changed = before is None or before.status != status
+    since = before.last_transition_time if before and before.status == resolved else format_time(now)
     return {
         "observedGeneration": file_set.metadata.generation,
-        "files": len(found.items) if isinstance(found, ConfigMapFiles) else 0,
+        **facts,
         "conditions": [
             {
                 "type": FileSetConditionType.RESOLVED.value,
-                "status": status,
-                "reason": _reason(found),
-                "message": _message(found),
-                "lastTransitionTime": format_time(now) if changed or before is None else before.last_transition_time,
+                "status": resolved,
+                "reason": reason.value,
+                "message": message,
+                "lastTransitionTime": since,
                 "observedGeneration": file_set.metadata.generation,
             }
         ],
     }
 
 
-def _reason(found: ConfigMapFiles | Missing) -> str:
-    if isinstance(found, ConfigMapFiles):
-        return FileSetReason.RESOLVED.value
-    if found.reason is AcceptedReason.FILESET_NOT_RESOLVED:
-        return FileSetReason.NO_FILES.value
-    return FileSetReason(found.reason.value).value
-
-
-def _message(found: ConfigMapFiles | Missing) -> str:
-    if isinstance(found, ConfigMapFiles):
-        return f"{len(found.items)} files from ConfigMap {found.name!r}"
-    return found.message
+def _missing_reason(missing: Missing) -> FileSetReason:
+    if missing.reason is AcceptedReason.FILESET_NOT_RESOLVED:
+        return FileSetReason.NO_FILES
+    return FileSetReason(missing.reason.value)

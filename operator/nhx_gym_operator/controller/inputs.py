@@ -7,14 +7,16 @@ missing. Everything but `InputReader` is pure.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..api.conditions import AcceptedReason
-from ..api.fileset import FileSet, Purpose
+from ..api.fileset import ConfigMapSource, FileSet, Purpose
 from ..api.job import JobSpec
-from ..workloads.workload import ConfigMapFiles
+from ..api.tree import digest_of
+from ..workloads.workload import ConfigMapFiles, StagedFiles
 from .cached_reads import CachedReads
 from .kube import CLAIMS, CONFIG_MAPS, FILESETS, RUNTIME_CLASSES, ApiError, Resource
 
@@ -33,14 +35,13 @@ class Missing:
 class Inputs:
     """What a job's pods will be given, or what is missing for it. None: the job names no such thing."""
 
-    dataset: ConfigMapFiles | None = None
-    environment: ConfigMapFiles | None = None
+    dataset: ConfigMapFiles | StagedFiles | None = None
+    environment: StagedFiles | None = None
     missing: Missing | None = None
 
 
-def file_set_files(file_set: FileSet, keys: frozenset[str]) -> ConfigMapFiles | Missing:
+def file_set_files(file_set: FileSet, source: ConfigMapSource, keys: frozenset[str]) -> ConfigMapFiles | Missing:
     """The files of a set whose ConfigMap has these keys."""
-    source = file_set.spec.source.config_map
     where = f"ConfigMap {source.name!r} of FileSet {file_set.metadata.name!r}"
     items = tuple((item.key, item.path) for item in source.items) or tuple((key, key) for key in sorted(keys))
     if not items:
@@ -54,14 +55,48 @@ def file_set_files(file_set: FileSet, keys: frozenset[str]) -> ConfigMapFiles | 
     return ConfigMapFiles(source.name, items)
 
 
-def dataset_file(files: ConfigMapFiles, file_set: str, path: str) -> ConfigMapFiles | Missing:
-    """The one file of a set that holds the rows."""
-    for key, item_path in files.items:
-        if item_path == path:
-            return ConfigMapFiles(files.name, ((key, DATASET_NAME),))
-    return Missing(
-        AcceptedReason.FILESET_FILE_MISSING,
-        f"FileSet {file_set!r} has no file {path!r}; it has {_listed(item for _, item in files.items)}",
+@dataclass(frozen=True)
+class ConfigMapContent:
+    """A FileSet's files as a ConfigMap holds them, and what a stage container would say of them."""
+
+    files: ConfigMapFiles
+    bytes: int
+    digest: str
+
+
+def config_map_content(
+    file_set: FileSet, source: ConfigMapSource, config_map: Mapping[str, Any]
+) -> ConfigMapContent | Missing:
+    files = file_set_files(file_set, source, keys_of(config_map))
+    if isinstance(files, Missing):
+        return files
+    content = {path: _value(config_map, key) for key, path in files.items}
+    return ConfigMapContent(files, sum(map(len, content.values())), digest_of(content))
+
+
+def keys_of(config_map: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(config_map.get("data") or {}) | frozenset(config_map.get("binaryData") or {})
+
+
+def _value(config_map: Mapping[str, Any], key: str) -> bytes:
+    data = config_map.get("data") or {}
+    return data[key].encode() if key in data else base64.b64decode(config_map["binaryData"][key])
+
+
+def dataset_file(files: StagedFiles, path: str) -> ConfigMapFiles | StagedFiles | Missing:
+    """The one file of a set that holds the rows: of a ConfigMap a mount, of all else a file to be staged."""
+    if files.config_map is None:
+        return replace(files, file=path)
+    key = next((key for key, item_path in files.config_map.items if item_path == path), None)
+    if key is None:
+        names = _listed(item for _, item in files.config_map.items)
+        message = f"FileSet {files.name!r} has no file {path!r}; it has {names}"
+        return Missing(AcceptedReason.FILESET_FILE_MISSING, message)
+    # A digest is over the whole set: verified by staging.
+    return (
+        replace(files, file=path)
+        if files.spec.digest
+        else ConfigMapFiles(files.config_map.name, ((key, DATASET_NAME),))
     )
 
 
@@ -87,14 +122,11 @@ class InputReader:
             return found if found.reason is AcceptedReason.ACCESS_DENIED else False
         return True
 
-    async def config_map_keys(self, namespace: str, name: str) -> frozenset[str] | Missing:
-        found = await self._get(CONFIG_MAPS, namespace, name, AcceptedReason.CONFIG_MAP_NOT_FOUND)
-        if isinstance(found, Missing):
-            return found
-        return frozenset(found.get("data") or {}) | frozenset(found.get("binaryData") or {})
+    async def config_map(self, namespace: str, name: str) -> Mapping[str, Any] | Missing:
+        return await self._get(CONFIG_MAPS, namespace, name, AcceptedReason.CONFIG_MAP_NOT_FOUND)
 
-    async def files_of(self, namespace: str, name: str, purpose: Purpose) -> ConfigMapFiles | Missing:
-        """The files of the named FileSet."""
+    async def files_of(self, namespace: str, name: str, purpose: Purpose) -> StagedFiles | Missing:
+        """The named FileSet, with as much of its source looked up as the operator can see."""
         found = await self._get(FILESETS, namespace, name, AcceptedReason.FILESET_NOT_FOUND)
         if isinstance(found, Missing):
             return found
@@ -105,8 +137,24 @@ class InputReader:
                 f"FileSet {name!r} has purpose {file_set.spec.purpose.value!r}, {purpose.value!r} is needed; "
                 f"change its spec.purpose or name another",
             )
-        keys = await self.config_map_keys(namespace, file_set.spec.source.config_map.name)
-        return keys if isinstance(keys, Missing) else file_set_files(file_set, keys)
+        content = await self.content_of(file_set)
+        if isinstance(content, Missing):
+            return content
+        files = content.files if content else None
+        return StagedFiles(name, file_set.metadata.uid, file_set.metadata.generation, file_set.spec, files)
+
+    async def content_of(self, file_set: FileSet) -> ConfigMapContent | Missing | None:
+        """The set's files, if it is a ConfigMap. None: only pods can read the source, and nothing is known to be
+        wrong with it."""
+        namespace, source = file_set.metadata.namespace, file_set.spec.source
+        if source.config_map:
+            found = await self.config_map(namespace, source.config_map.name)
+            return found if isinstance(found, Missing) else config_map_content(file_set, source.config_map, found)
+        if source.persistent_volume_claim:
+            name = source.persistent_volume_claim.claim_name
+            claim = await self._get(CLAIMS, namespace, name, AcceptedReason.CLAIM_NOT_FOUND)
+            return claim if isinstance(claim, Missing) else None
+        return None
 
     async def _environment(self, namespace: str, spec: JobSpec, found: Inputs) -> Inputs:
         environment = spec.target.gym.environment
@@ -120,13 +168,13 @@ class InputReader:
         if source.file_set:
             files = await self.files_of(namespace, source.file_set.name, Purpose.DATASET)
             if not isinstance(files, Missing):
-                files = dataset_file(files, source.file_set.name, source.file_set.path)
+                files = dataset_file(files, source.file_set.path)
             return _with(found, "dataset", files)
         if source.config_map:
-            keys = await self.config_map_keys(namespace, source.config_map.name)
-            if not isinstance(keys, Missing):
-                keys = _one_key(source.config_map.name, source.config_map.key, keys)
-            return _with(found, "dataset", keys)
+            rows = await self.config_map(namespace, source.config_map.name)
+            if not isinstance(rows, Missing):
+                rows = _one_key(source.config_map.name, source.config_map.key, keys_of(rows))
+            return _with(found, "dataset", rows)
         return found
 
     async def _claims(self, namespace: str, spec: JobSpec, found: Inputs) -> Inputs:
@@ -155,7 +203,7 @@ class InputReader:
             raise
 
 
-def _with(found: Inputs, field: str, value: ConfigMapFiles | Missing) -> Inputs:
+def _with(found: Inputs, field: str, value: ConfigMapFiles | StagedFiles | Missing) -> Inputs:
     changes = {"dataset": found.dataset, "environment": found.environment, "missing": found.missing}
     changes["missing" if isinstance(value, Missing) else field] = value
     return Inputs(**changes)

@@ -10,6 +10,7 @@ from typing import Any
 from ..api.conditions import AcceptedReason, PodReason
 from ..api.job import AgentEvalJob
 from ..api.wire import Progress
+from .filesets import StagingReport
 from .inputs import Inputs, Missing
 from .settings import Installation
 
@@ -112,6 +113,8 @@ class Decision:
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
     poll: ProgressSource | None = None
+    staged: tuple[StagingReport, ...] = ()
+    """What the job's pods found at the sources of FileSets."""
 
 
 @dataclass(frozen=True)

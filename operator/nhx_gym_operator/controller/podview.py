@@ -121,7 +121,7 @@ def volume(pod: Manifest, volume_name: str) -> dict[str, Any]:
 
 
 def environment_value(pod: Manifest, container: str, variable: str) -> str | None:
-    for entry in pod["spec"]["containers"]:
+    for entry in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
         if entry["name"] == container:
             for pair in entry.get("env", ()):
                 if pair["name"] == variable:

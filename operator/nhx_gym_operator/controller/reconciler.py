@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,8 +17,8 @@ from .act import ActionRefused, Actor
 from .cached_reads import CachedReads
 from .caches import Caches, owner_uid
 from .decide import decide
-from .filesets import RESOLVED_AGAIN_SECONDS, UNRESOLVED_AGAIN_SECONDS, file_set_status
-from .inputs import InputReader, Missing, file_set_files
+from .filesets import RESOLVED_AGAIN_SECONDS, UNRESOLVED_AGAIN_SECONDS, StagingReport, file_set_status
+from .inputs import InputReader
 from .kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient, Resource
 from .observation import Action, CreateTogether, Decision, Refusal
 from .observe import Observer
@@ -61,6 +61,8 @@ class Reconciler:
         self._actor = Actor(api, self.caches)
         self._poller = ProgressPoller(lambda uid: self._queue.add(Key(Subject.JOB, uid)))
         self._refusals: dict[str, tuple[int, Refusal]] = {}
+        self._reports: dict[str, StagingReport] = {}
+        """By the FileSet's UID: the latest that a job's pod said about it. What has been written needs none."""
 
     async def run(self) -> None:
         """Works until cancelled. The caches must have been primed."""
@@ -103,6 +105,7 @@ class Reconciler:
         observation = await self._observer.observe(raw, self._poller.latest(uid), refusal)
         decision = decide(observation, self._now())
         self._poller.watch(uid, decision.poll)
+        self._pass_on(decision.staged)
         refused = await self._perform(uid, decision)
         await self._write_job_status(raw, decision.status)
         return 0.0 if refused else decision.requeue_after
@@ -144,14 +147,23 @@ class Reconciler:
     async def _reconcile_file_set(self, uid: str) -> float | None:
         raw = self.caches[FILESETS].get(uid)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
+            self._reports.pop(uid, None)
             return None
         file_set = FileSet.model_validate(raw)
-        keys = await self._inputs.config_map_keys(file_set.metadata.namespace, file_set.spec.source.config_map.name)
-        found = keys if isinstance(keys, Missing) else file_set_files(file_set, keys)
-        status = file_set_status(file_set, found, self._now())
+        content = await self._inputs.content_of(file_set)
+        status = file_set_status(file_set, content, self._reports.get(uid), self._now())
         await self._actor.write_status(raw, status)
         resolved = status["conditions"][0]["status"] == "True"
         return RESOLVED_AGAIN_SECONDS if resolved else UNRESOLVED_AGAIN_SECONDS
+
+    def _pass_on(self, reports: Iterable[StagingReport]) -> None:
+        """From a job to the FileSets that its pods have read."""
+        for report in reports:
+            uid = report.plan.uid
+            known = self._reports.get(uid)
+            if self.caches[FILESETS].get(uid) is not None and (known is None or report.time > known.time):
+                self._reports[uid] = report
+                self._queue.add(Key(Subject.FILE_SET, uid))
 
     def _forget(self, uid: str) -> None:
         self._refusals.pop(uid, None)

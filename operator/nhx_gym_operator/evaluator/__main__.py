@@ -8,27 +8,28 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nhx_gym_operator.api.wire import FETCH_PLAN_ENV, FetchPlan
 
 from .bucket import Bucket, BucketError
 from .outcome import unplanned_outcome, write_outcome
-from .plan import Paths, PlanError, load_plan, load_tokens
+from .plan import Paths, PlanError, load_plan, load_source_secrets, load_stage_plan, load_tokens
 from .run import Evaluation
-from .stage import StagingError, manifest_text, stage
+from .sources.errors import StagingError
+from .stage import stage
 from .upload import FIELD
 
 log = logging.getLogger("nhx_gym_operator.evaluator")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit code is 0 if the job is complete (or the environment staged), else 1."""
+    """Run the command; the exit code is 0 if the job is complete (or the FileSet staged), else 1."""
     parser = argparse.ArgumentParser(prog="python -m nhx_gym_operator.evaluator", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="run|stage|fetch")
     commands.add_parser("run", help="collect and score the job's rollouts").set_defaults(command=_run)
-    commands.add_parser("stage", help="copy and check the job's environment").set_defaults(command=_stage)
+    commands.add_parser("stage", help="bring in and check one FileSet").set_defaults(command=_stage)
     commands.add_parser("fetch", help="copy a bundle from its bucket into a directory").set_defaults(command=_fetch)
     command: Callable[[Paths], int] = parser.parse_args(arguments).command
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -68,11 +69,15 @@ async def _until_signal(evaluation: Evaluation) -> int:
 
 
 def _stage(paths: Paths) -> int:
+    secrets: dict[str, str] = {}
     try:
-        staged = stage(paths.environment_source, paths.environment)
-    except StagingError as error:
-        return _refuse(str(error), paths.termination_log)
-    _say(manifest_text(staged), paths.termination_log)
+        plan = load_stage_plan(os.environ)
+        secrets = load_source_secrets(paths.source_secrets)
+        _mask_in_logs(secrets.values())
+        staged = stage(plan, paths, secrets)
+    except (StagingError, PlanError) as error:
+        return _refuse(_masked(str(error), secrets.values()), paths.termination_log)
+    _say(staged.model_dump_json(), paths.termination_log)
     return 0
 
 
@@ -91,6 +96,23 @@ def _refuse(message: str, termination_log: Path) -> int:
     print(message, file=sys.stderr)
     _say(message, termination_log)
     return 1
+
+
+def _masked(text: str, secrets: Iterable[str]) -> str:
+    """A server's answer may repeat what it was sent."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _mask_in_logs(secrets: Iterable[str]) -> None:
+    class Masked(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            record.msg, record.args = _masked(record.getMessage(), secrets), ()
+            return True
+
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Masked())
 
 
 def _say(message: str, termination_log: Path) -> None:

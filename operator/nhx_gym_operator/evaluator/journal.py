@@ -112,6 +112,8 @@ class Journal:
     failures: dict[RolloutKey, Failure] = field(default_factory=dict)
     usage: dict[str, ModelUsage] = field(default_factory=dict)
     measure: Callable[[], Mapping[str, ModelUsage]] = dict
+    environments: list[str] = field(default_factory=list)
+    """Digests of the environments that were staged for this job, the latest last."""
     _file: BinaryIO | None = None
     _size: int = 0
     _taken: set[RolloutKey] = field(default_factory=set)
@@ -153,6 +155,15 @@ class Journal:
         self.failures[key] = failure
         await self._append({"kind": "failure", **key._asdict(), "task_id": task_id, **vars(failure)})
         return True
+
+    async def add_environment(self, digest: str) -> list[str]:
+        """Record what this attempt's rollouts run in; returns what those of earlier attempts ran in, where it was
+        something else."""
+        others = [other for other in self.environments if other != digest]
+        if self.environments[-1:] != [digest]:
+            self.environments.append(digest)
+            await self._append({"kind": "environment", "digest": digest})
+        return others
 
     async def settle(self) -> None:
         """Wait for what is being written."""
@@ -224,8 +235,11 @@ class Journal:
         if kind == "journal":
             self._check(record)
             return
-        key = RolloutKey(record["task"], record["rollout"])
         self.usage = {name: ModelUsage(**usage) for name, usage in record["usage"].items()}
+        if kind == "environment":
+            self.environments.append(record["digest"])
+            return
+        key = RolloutKey(record["task"], record["rollout"])
         if kind == "result":
             self.results.put(key, _Place(offset, size, record["reward"]))
             self._taken.add(key)

@@ -11,7 +11,15 @@ from pydantic import ValidationError
 
 from nhx_gym_operator.api import wire
 from nhx_gym_operator.api.constants import POLICY_MODEL
-from nhx_gym_operator.api.wire import EvaluatorPlan, Placement
+from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
+from nhx_gym_operator.api.wire import EvaluatorPlan, Message, Placement, StagePlan
+
+_SECRET_FIELDS = {
+    wire.AUTHORIZATION: "source.http.authorization",
+    ACCESS_KEY_ID: "source.s3.credentials.accessKeyId",
+    SECRET_ACCESS_KEY: "source.s3.credentials.secretAccessKey",
+    SESSION_TOKEN: "source.s3.credentials.sessionToken",
+}
 
 
 class PlanError(ValueError):
@@ -24,14 +32,20 @@ class Paths:
 
     results: Path = Path(wire.RESULTS_DIR)
     work: Path = Path(wire.WORK_DIR)
-    environment_source: Path = Path(wire.ENVIRONMENT_SOURCE_DIR)
+    source: Path = Path(wire.SOURCE_DIR)
+    source_secrets: Path = Path(wire.SOURCE_SECRETS_DIR)
     environment: Path = Path(wire.ENVIRONMENT_DIR)
+    staged_dataset: Path = Path(wire.DATASET_FILE)
     bundled_datasets: Path = Path(wire.BUNDLED_DATASETS_DIR)
     model_keys: Path = Path(wire.MODEL_KEYS_DIR)
     tokens: Path = Path(wire.TOKENS_DIR)
     dataset: Path = Path(wire.DATASET_DIR)
     object_store: Path = Path(wire.OBJECT_STORE_DIR)
     termination_log: Path = Path(wire.TERMINATION_LOG)
+
+    @property
+    def source_certificates(self) -> Path:
+        return self.source_secrets / CERTIFICATES / "value"
 
     @property
     def journal(self) -> Path:
@@ -63,17 +77,44 @@ class Tokens:
 
 def load_plan(environment: Mapping[str, str]) -> EvaluatorPlan:
     """The plan in `EVALUATOR_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
-    raw = environment.get(wire.EVALUATOR_PLAN_ENV, "").strip()
-    if not raw:
-        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} is not set: this program is started by nhx-gym-operator")
-    try:
-        plan = EvaluatorPlan.model_validate_json(raw)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
-        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} is not a valid plan: {problems}") from error
+    plan = _plan(EvaluatorPlan, environment, wire.EVALUATOR_PLAN_ENV)
     if not any(route.name == POLICY_MODEL for route in plan.models):
         raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} names no model `{POLICY_MODEL}`")
     return plan
+
+
+def load_stage_plan(environment: Mapping[str, str]) -> StagePlan:
+    """The plan in `STAGE_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
+    return _plan(StagePlan, environment, wire.STAGE_PLAN_ENV)
+
+
+def _plan[Plan: Message](model: type[Plan], environment: Mapping[str, str], variable: str) -> Plan:
+    raw = environment.get(variable, "").strip()
+    if not raw:
+        raise PlanError(f"{variable} is not set: this program is started by nhx-gym-operator")
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+        raise PlanError(f"{variable} is not a valid plan: {problems}") from error
+
+
+def load_source_secrets(directory: Path) -> dict[str, str]:
+    """The secrets of a FileSet's source by name, without white space around them. Raises `PlanError` for one that no
+    header can carry, by its field and never by its text."""
+    secrets = {}
+    for file in sorted(directory.glob("*/value")):
+        if file.parent.name == CERTIFICATES:
+            continue
+        field = f"the FileSet's {_SECRET_FIELDS[file.parent.name]}"
+        try:
+            value = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"{field} cannot be read: {type(error).__name__}") from error
+        if not (value and value.isascii() and value.isprintable()):
+            raise PlanError(f"{field} is empty, or holds a line break or another character that no header can carry")
+        secrets[file.parent.name] = value
+    return secrets
 
 
 def load_tokens(directory: Path, plan: EvaluatorPlan) -> Tokens:

@@ -42,7 +42,8 @@ from .report import write_report
 from .rollouts import Failure, Rollout, judge, stamped_result, well_formed
 from .scoring import JournaledGymRunner, evaluate
 from .server import Services, StagedEnvironment, make_app, serving
-from .stage import StagingError, pack
+from .sources.errors import StagingError
+from .stage import pack
 from .upload import Upload
 
 REPORT_INTERVAL_S = 2.0
@@ -172,6 +173,7 @@ class Evaluation:
         self._journal = journal
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(journal.close)
+            await self._note_environment(journal)
             session = await stack.enter_async_context(_client())
             local = await stack.enter_async_context(_client(trust_env=False))
             self._gateway = ModelGateway(
@@ -198,6 +200,17 @@ class Evaluation:
             self.port = await stack.enter_async_context(serve)
             await stack.enter_async_context(self._reporting())
             return await self._evaluate(dataset, journal, local, self.port)
+
+    async def _note_environment(self, journal: Journal) -> None:
+        """A FileSet may have changed between two attempts, whose rollouts stand side by side in one result."""
+        if self.environment is None:
+            return
+        others = await journal.add_environment(self.environment.digest)
+        if others and journal.results:
+            self.warnings.append(
+                f"the environment's content changed between attempts: this one staged {self.environment.digest}, "
+                f"rollouts of earlier ones ran in {', '.join(others)}; set the FileSet's spec.digest to have it refused"
+            )
 
     def _load_dataset(self) -> Dataset:
         file = self.paths.dataset_file(self.plan.dataset_file)

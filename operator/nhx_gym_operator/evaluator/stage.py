@@ -1,4 +1,4 @@
-"""Staging: an environment's files, as a source mounts them, become one verified tree.
+"""Staging: a FileSet's files, from whatever source, become one verified tree.
 
 A mounted ConfigMap is a set of links into a hidden, dated folder (`..data`). What is staged are the
 regular files behind the visible names, each once, and nothing else.
@@ -6,15 +6,16 @@ regular files behind the visible names, each once, and nothing else.
 
 from __future__ import annotations
 
-import json
+import asyncio
+import hashlib
 import logging
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel
 from sandboxed_gym.environment_package import (
     ENVIRONMENT_MANIFEST_FILENAME,
     EnvironmentPackageError,
@@ -23,42 +24,126 @@ from sandboxed_gym.environment_package import (
     load_environment_package,
     validate_environment_namespaces,
 )
+from yarl import URL
 
 from nhx_gym_operator.api.tree import STAGED_MANIFEST, tree_digest, tree_files
+from nhx_gym_operator.api.wire import AUTHORIZATION, Staged, StagePlan
 
+from .plan import Paths
 from .server import StagedEnvironment
+from .sources.archives import MAX_BYTES, MAX_ENTRIES, unpack
+from .sources.download import Downloader, downloader
+from .sources.errors import StagingError
+from .sources.s3 import Bucket
 
-MAX_FILES = 20_000
-MAX_BYTES = 2 * 1024**3
+_CONFIG_MAP_DATA = "..data"
+_FILE_SYSTEMS_OWN = "lost+found"
 
 log = logging.getLogger(__name__)
 
 
-class StagingError(ValueError):
-    """An environment that cannot be staged. Names the file and the rule."""
-
-
-class Staged(BaseModel):
-    """What was staged; written beside the tree as `STAGED_MANIFEST`."""
-
-    digest: str
-    files: int
-    bytes: int
-
-
-def stage(source: Path, target: Path) -> Staged:
-    """Copy, validate and describe an environment. `target` is emptied first, so that a container that
-    starts again does the same again. Raises `StagingError`."""
-    _empty(target)
-    size = _copy(source, target)
-    files = tree_files(target)
-    if not files:
-        raise StagingError(f"the source of the environment ({source}) holds no file")
-    _validate(target, files)
-    staged = Staged(digest=tree_digest(target), files=len(files), bytes=size)
-    (target / STAGED_MANIFEST).write_text(staged.model_dump_json() + "\n", encoding="utf-8")
+def stage(plan: StagePlan, paths: Paths, secrets: Mapping[str, str]) -> Staged:
+    """Bring the plan's FileSet in, verify and describe it. What an earlier try left is removed first, so that a
+    container that starts again does the same again. `secrets` are those of the source, by the names of `api.wire`.
+    Raises `StagingError`."""
+    with tempfile.TemporaryDirectory(prefix="stage-") as scratch:
+        tree = paths.environment if plan.dataset is None else Path(scratch, "set")
+        _empty(tree)
+        source = _source(plan, paths, secrets, Path(scratch))
+        size = _copy(_root(source, plan), tree)
+        files = tree_files(tree)
+        if not files:
+            raise StagingError(f"{plan.source} holds no file{_below(plan)}")
+        staged = Staged(digest=tree_digest(tree), files=len(files), bytes=size)
+        if plan.digest and plan.digest != staged.digest:
+            raise StagingError(
+                f"{plan.source} holds files of the digest {staged.digest}, but spec.digest of FileSet "
+                f"{plan.file_set!r} asks for {plan.digest}"
+            )
+        if plan.dataset is None:
+            _validate(tree, files, plan)
+            (tree / STAGED_MANIFEST).write_text(staged.model_dump_json() + "\n", encoding="utf-8")
+        else:
+            _take_rows(tree, files, plan, paths.staged_dataset)
     log.info("staged %d files, %d bytes, %s", staged.files, staged.bytes, staged.digest)
     return staged
+
+
+def _source(plan: StagePlan, paths: Paths, secrets: Mapping[str, str], scratch: Path) -> Path:
+    """The folder that the source's files lie in: the mount, or one into which they were fetched."""
+    if plan.http is None and plan.s3 is None:
+        return paths.source
+    fetched = scratch / "fetched"
+    fetched.mkdir()
+    asyncio.run(_fetch(plan, paths, secrets, scratch / "archive", fetched))
+    return fetched
+
+
+async def _fetch(plan: StagePlan, paths: Paths, secrets: Mapping[str, str], archive: Path, target: Path) -> None:
+    field = "source.http" if plan.http else "source.s3"
+    async with downloader(field, paths.source_certificates) as get:
+        if plan.http:
+            await _get_http(get, plan, secrets, archive)
+        elif plan.s3:
+            bucket = Bucket(plan.s3, secrets, paths.source_certificates)
+            if plan.s3.key is None:
+                return await bucket.folder(get, target)
+            await bucket.archive(get, archive)
+    fetch = plan.http or plan.s3
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    unpack(archive, target)
+    archive.unlink()
+    if fetch and fetch.sha256 and fetch.sha256 != found:
+        raise StagingError(
+            f"{plan.source} has the SHA-256 {found}, but {field}.sha256 asks for {fetch.sha256}. What it holds has the "
+            f"digest {tree_digest(_root(target, plan))}; put that into spec.digest instead of sha256 if the archive "
+            f"may be packed again"
+        )
+
+
+async def _get_http(get: Downloader, plan: StagePlan, secrets: Mapping[str, str], archive: Path) -> None:
+    if plan.http is None:
+        raise ValueError("not an HTTP source")
+    url, header = URL(plan.http.url), secrets.get(AUTHORIZATION)
+    await get.get(url, archive, limit=MAX_BYTES, shown=plan.source, authorization=header)
+
+
+def _root(source: Path, plan: StagePlan) -> Path:
+    """The folder that is the set's root."""
+    if not source.is_dir():
+        raise StagingError(f"{plan.source} is not mounted at {source}")
+    root = source / (plan.path or "")
+    if not root.resolve().is_relative_to(source.resolve()):
+        raise StagingError(f"{_path_field(plan)} {plan.path!r} leads out of {plan.source}")
+    if not root.is_dir():
+        there = ", ".join(sorted(entry.name for entry in source.iterdir())[:10]) or "nothing"
+        raise StagingError(f"{plan.source} has no folder {plan.path!r} ({_path_field(plan)}); at its root is {there}")
+    return root
+
+
+def _path_field(plan: StagePlan) -> str:
+    """The field that says which folder of the source is the set's root."""
+    if plan.s3 and plan.s3.key is None:
+        return "source.s3.prefix"
+    kind = "http" if plan.http else "s3" if plan.s3 else plan.source.partition(" ")[0]
+    kinds = {"PersistentVolumeClaim": "persistentVolumeClaim", "ConfigMap": "configMap"}
+    return "source.configMap.items" if kind == "ConfigMap" else f"source.{kinds.get(kind, kind)}.path"
+
+
+def _below(plan: StagePlan) -> str:
+    return f" below {plan.path!r} ({_path_field(plan)})" if plan.path else ""
+
+
+def _take_rows(tree: Path, files: list[str], plan: StagePlan, target: Path) -> None:
+    name = plan.dataset or ""
+    if name not in files:
+        there = ", ".join(files[:10]) + (f" and {len(files) - 10} more" if len(files) > 10 else "")
+        raise StagingError(
+            f"FileSet {plan.file_set!r} has no file {name!r} (tasks.dataset.fileSet.path); it has {there}"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(tree / name, target)
 
 
 def pack(tree: Path, archive: Path) -> StagedEnvironment:
@@ -99,8 +184,8 @@ def _copy(source: Path, target: Path) -> int:
     size = 0
     for count, (file, name) in enumerate(_visible_files(source), 1):
         size += file.stat().st_size
-        if count > MAX_FILES or size > MAX_BYTES:
-            raise StagingError(f"the environment has more than {MAX_FILES} files or {MAX_BYTES} bytes (at {name})")
+        if count > MAX_ENTRIES or size > MAX_BYTES:
+            raise StagingError(f"there are more than {MAX_ENTRIES} files or {MAX_BYTES >> 30} GiB (at {name})")
         destination = target / name
         destination.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, destination)
@@ -110,15 +195,16 @@ def _copy(source: Path, target: Path) -> int:
 
 def _visible_files(source: Path) -> Iterator[tuple[Path, str]]:
     """Regular files below `source` behind links, with the name each is seen under."""
-    if not source.is_dir():
-        raise StagingError(f"the source of the environment ({source}) is not mounted")
     root = source.resolve()
-    for directory, folders, files in os.walk(source, followlinks=True):
+    is_config_map = (source / _CONFIG_MAP_DATA).is_symlink()
+    for directory, folders, files in os.walk(source, followlinks=True, onerror=_unreadable):
         here = Path(directory)
         if here == source:
-            # The mount's own bookkeeping: `..data` and what it points to.
-            folders[:] = [name for name in folders if not name.startswith("..")]
-            files = [name for name in files if not name.startswith("..")]
+            if is_config_map:
+                # The mount's own bookkeeping: `..data` and what it points to.
+                folders[:] = [name for name in folders if not name.startswith("..")]
+                files = [name for name in files if not name.startswith("..")]
+            folders[:] = [name for name in folders if name != _FILE_SYSTEMS_OWN]
         if len(here.relative_to(source).parts) > 32:
             raise StagingError(f"{here.relative_to(source)} lies more than 32 folders deep; is it a link to itself?")
         folders.sort()
@@ -127,30 +213,34 @@ def _visible_files(source: Path) -> Iterator[tuple[Path, str]]:
             shown = file.relative_to(source).as_posix()
             behind = file.resolve()
             if not behind.is_relative_to(root):
-                raise StagingError(f"{shown} is a link that leads out of the environment")
+                raise StagingError(f"{shown} is a link that leads out of the set")
             if not behind.is_file():
                 raise StagingError(f"{shown} is not a regular file")
+            if not os.access(behind, os.R_OK):
+                raise StagingError(f"{shown} cannot be read: user {os.getuid()}, group {os.getgid()} may not")
             if shown == STAGED_MANIFEST:
                 raise StagingError(f"{shown} is a name that staging itself uses; rename the file")
             yield behind, shown
 
 
-def _validate(tree: Path, files: list[str]) -> None:
+def _unreadable(error: OSError) -> None:
+    raise StagingError(f"a folder cannot be read: {error}") from error
+
+
+def _validate(tree: Path, files: list[str], plan: StagePlan) -> None:
     if ENVIRONMENT_MANIFEST_FILENAME not in files:
         nested = [path for path in files if path.endswith(f"/{ENVIRONMENT_MANIFEST_FILENAME}")]
-        found = f"; it lies at {nested[0]}: move the whole tree up so that it does not" if nested else ""
+        where = nested[0].rpartition("/")[0] if nested else ""
+        found = (
+            f"; it lies in {where!r}: let {_path_field(plan)} of FileSet {plan.file_set!r} lead there" if where else ""
+        )
         raise StagingError(f"no {ENVIRONMENT_MANIFEST_FILENAME} at the root of the environment{found}")
     try:
         package = load_environment_package(tree)
         components = inspect_environment_components(package)
         validate_environment_namespaces(inspect_environment_namespaces(package, components=components))
     except EnvironmentPackageError as error:
-        raise StagingError(str(error).replace(f"{tree}/", "")) from error
+        raise StagingError(str(error).replace(f"{tree.resolve()}/", "").replace(f"{tree}/", "")) from error
     except (OSError, UnicodeDecodeError) as error:
         raise StagingError(f"a file of the environment cannot be read: {error}") from error
     log.info("agents %s, resources servers %s", sorted(components.agents), sorted(components.resources_servers))
-
-
-def manifest_text(staged: Staged) -> str:
-    """What staging says about itself in its termination message."""
-    return json.dumps(staged.model_dump())

@@ -244,8 +244,19 @@ def _read(path: str, roots: Sequence[Path], field: str) -> dict[str, Any]:
             raise ConfigError(f"{field}: {path} is not YAML: {error}") from error
         if not isinstance(content, dict):
             raise ConfigError(f"{field}: {path} holds no mapping")
+        if root is not roots[-1]:
+            _refuse_models(path, content)
         return content
     raise ConfigError(f"{field} means the config {path}, which this image and the environment do not have")
+
+
+def _refuse_models(path: str, content: Mapping[str, Any]) -> None:
+    """The stock validator looks into the configs that a manifest names, and not into those that they include."""
+    for name, instance in content.items():
+        if isinstance(instance, Mapping) and "responses_api_models" in instance:
+            raise ConfigError(
+                f"{path} of the environment configures the model server {name!r}: models are spec.models of the job"
+            )
 
 
 def environment_variables(
@@ -281,6 +292,10 @@ def environment_variables(
             "NHX_ENVIRONMENT_PATH": ENVIRONMENT_DIR,
             "NHX_ENVIRONMENT_PACKAGE_REQUIRED": "true",
             "NEMO_GYM_VENV_DIR": VENVS_DIR,
+            # Wheels are installed for this interpreter, and nothing of them is kept a second time.
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_NO_CACHE": "1",
+            "UV_LINK_MODE": "copy",
         }
     else:
         wiring["NHX_ENVIRONMENT_PATH"] = ""

@@ -31,7 +31,7 @@ from nhx_gym_operator.api.wire import (
     HostRegistration,
     HostState,
 )
-from nhx_gym_operator.gym_host import environment, facts, gym_config, processes
+from nhx_gym_operator.gym_host import environment, facts, gym_config, processes, requirements
 from nhx_gym_operator.gym_host.evaluator_client import EvaluatorClient, EvaluatorError
 from nhx_gym_operator.gym_host.gym import Gym
 from nhx_gym_operator.gym_host.output import Kept, Output, secrets_in
@@ -146,6 +146,7 @@ class Launcher:
         staged = Path(ENVIRONMENT_DIR)
         await asyncio.to_thread(environment.unpack, archive, staged, digest)
         archive.unlink()
+        await asyncio.to_thread(requirements.check, staged)
         environment.link_venvs(
             Path(gym_config.VENVS_DIR), staged, bundled=Path(BUNDLED_VENVS_DIR), python=Path(sysconfig.get_path("data"))
         )
@@ -233,9 +234,18 @@ def _before(deadline: float, reserve_s: float) -> float:
     return max(0.0, deadline - reserve_s - time.monotonic())
 
 
+_OURS = (
+    StartupError,
+    EvaluatorError,
+    environment.StagingError,
+    gym_config.ConfigError,
+    requirements.RequirementError,
+)
+
+
 def failure_message(error: Exception, out_of_memory_kills: int) -> str:
     """What the job's status will show: the cause in the error's words, without its type where it is ours."""
-    ours = isinstance(error, StartupError | EvaluatorError | environment.StagingError | gym_config.ConfigError)
+    ours = isinstance(error, _OURS)
     text = str(error) if ours else f"Gym could not run: {type(error).__name__}: {error}"
     advice = facts.memory_advice(out_of_memory_kills)
     return f"{advice}: {text}"[:_MESSAGE_LIMIT] if advice else text[:_MESSAGE_LIMIT]

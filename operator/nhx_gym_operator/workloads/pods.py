@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, Role
 from ..api.wire import (
     DATASET_DIR,
     ENVIRONMENT_DIR,
-    ENVIRONMENT_SOURCE_DIR,
     EVALUATOR_PLAN_ENV,
     EVALUATOR_PORT,
     HOST_PLAN_ENV,
@@ -20,19 +19,16 @@ from ..api.wire import (
     WORK_DIR,
     Placement,
 )
-from . import names, plans, podspec, secrets
-from .podspec import mount, scratch
-from .workload import Workload
+from . import names, plans, podspec, secrets, staging
+from .podspec import mount, scratch, secret_volume
+from .workload import ConfigMapFiles, StagedFiles, Workload
 
 Manifest = dict[str, Any]
 
-EVALUATOR_MODULE = "nhx_gym_operator.evaluator"
 HOST_MODULE = "nhx_gym_operator.gym_host"
 TOKENS_VOLUME = "tokens"
 """The one volume of a host pod that is not scratch space."""
 
-_SECRET_MODE = 0o440
-"""Readable for the pod's fsGroup, whatever user id the image runs as."""
 # A sandbox is given addresses. A resolver that refuses at once is better than one that the policy
 # makes every lookup wait for.
 _NO_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
@@ -97,7 +93,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
             scratch("tmp"),
             scratch("work"),
             scratch("environment"),
-            _secret_volume(TOKENS_VOLUME, secrets.host_secret_name(workload, ordinal)),
+            secret_volume(TOKENS_VOLUME, secrets.host_secret_name(workload, ordinal)),
         ],
         runtimeClassName=workload.runtime_class_name,
         **_NO_DNS,
@@ -110,7 +106,7 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
         scratch("tmp"),
         scratch("work"),
         _results_volume(workload),
-        _secret_volume(TOKENS_VOLUME, secrets.evaluator_secret_name(workload)),
+        secret_volume(TOKENS_VOLUME, secrets.evaluator_secret_name(workload)),
     ]
     mounts = [
         mount("tmp", "/tmp"),
@@ -126,17 +122,19 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
     if dataset:
         volumes += [dataset] if dataset not in volumes else []
         mounts.append(mount(dataset["name"], DATASET_DIR, read_only=True))
-    stage = []
+    stages = []
     if workload.environment:
-        volumes.append({"name": "source", "configMap": workload.environment.volume()})
-        volumes.append(scratch("environment"))
-        mounts.append(mount("environment", ENVIRONMENT_DIR, read_only=True))
-        stage = [_stage(workload, plan)]
+        stages.append(staging.environment(workload, workload.environment))
+    if isinstance(workload.dataset, StagedFiles):
+        stages.append(staging.dataset(workload, workload.dataset))
+    for stage in stages:
+        volumes += stage.volumes
+        mounts.append(stage.result)
     evaluate = podspec.container(
         workload,
         CONTAINER_EVALUATE,
         image=image,
-        module=EVALUATOR_MODULE,
+        module=podspec.EVALUATOR_MODULE,
         command="run",
         resources=resources,
         env=[*user_env, plan],
@@ -147,28 +145,9 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
         workload,
         names.evaluator_pod_name(workload.name, workload.attempt, workload.placement),
         names.evaluator_role(workload.placement),
-        init_containers=stage,
+        init_containers=[stage.container for stage in stages],
         containers=[evaluate],
         volumes=volumes,
-    )
-
-
-def _stage(workload: Workload, plan: Manifest) -> Manifest:
-    """Copies and verifies the FileSet's files. The source is mounted here only."""
-    return podspec.container(
-        workload,
-        CONTAINER_STAGE,
-        image=workload.options.images.tasks,
-        module=EVALUATOR_MODULE,
-        command="stage",
-        resources=workload.options.resources.stage,
-        env=[plan],
-        mounts=[
-            mount("tmp", "/tmp"),
-            mount("source", ENVIRONMENT_SOURCE_DIR, read_only=True),
-            mount("environment", ENVIRONMENT_DIR),
-        ],
-        init=True,
     )
 
 
@@ -189,9 +168,9 @@ def _results_volume(workload: Workload) -> Manifest:
 
 
 def _dataset_volume(workload: Workload) -> Manifest | None:
-    """What holds the dataset; None for one that is in the image. A claim that takes the results too is one volume:
-    a driver need not mount it twice, once for reading and once for writing."""
-    if workload.dataset:
+    """What holds the dataset; None for one that is in the image, or staged. A claim that takes the results too is one
+    volume: a driver need not mount it twice, once for reading and once for writing."""
+    if isinstance(workload.dataset, ConfigMapFiles):
         return {"name": "dataset", "configMap": workload.dataset.volume()}
     claim = workload.spec.tasks.source.persistent_volume_claim
     if claim is None:
@@ -209,12 +188,8 @@ def _model_keys(workload: Workload) -> list[tuple[Manifest, Manifest]]:
         if model.api_key is None:
             continue
         source = model.api_key.secret_key_ref
-        volume = _secret_volume(f"model-key-{index}", source.name)
+        volume = secret_volume(f"model-key-{index}", source.name)
         volume["secret"]["items"] = [{"key": source.key, "path": "api-key"}]
         path = f"{MODEL_KEYS_DIR}/{model.name}"
         pairs.append((volume, mount(volume["name"], path, read_only=True)))
     return pairs
-
-
-def _secret_volume(name: str, secret_name: str) -> Manifest:
-    return {"name": name, "secret": {"secretName": secret_name, "defaultMode": _SECRET_MODE}}

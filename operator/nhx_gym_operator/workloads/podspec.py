@@ -11,9 +11,13 @@ from .workload import Workload
 
 Manifest = dict[str, Any]
 
+EVALUATOR_MODULE = "nhx_gym_operator.evaluator"
 USER_ID = 1000
 SHUTDOWN_MARGIN_SECONDS = 30
 """Between the end of Gym's own shutdown grace and the kubelet's kill: time to write the outcome."""
+
+SECRET_MODE = 0o440
+"""Readable for the pod's fsGroup, whatever user id the image runs as."""
 
 _CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
@@ -123,3 +127,7 @@ def mount(volume: str, path: str, *, read_only: bool = False) -> Manifest:
 
 def scratch(name: str) -> Manifest:
     return {"name": name, "emptyDir": {}}
+
+
+def secret_volume(name: str, secret_name: str) -> Manifest:
+    return {"name": name, "secret": {"secretName": secret_name, "defaultMode": SECRET_MODE}}

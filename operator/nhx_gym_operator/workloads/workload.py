@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api.constants import API_VERSION, JOB_ANNOTATION, JOB_KIND, Role
+from ..api.fileset import FileSetSpec
 from ..api.job import JobSpec
 from ..api.wire import EVALUATOR_PORT, Placement
 from . import names
@@ -21,6 +22,20 @@ class ConfigMapFiles:
 
     def volume(self) -> dict[str, Any]:
         return {"name": self.name, "items": [{"key": key, "path": path} for key, path in self.items]}
+
+
+@dataclass(frozen=True)
+class StagedFiles:
+    """A FileSet that a stage container of the evaluator's pod brings in."""
+
+    name: str
+    uid: str
+    generation: int
+    spec: FileSetSpec
+    config_map: ConfigMapFiles | None = None
+    """Its files, for a set that is a ConfigMap; of the other sources only a pod knows them."""
+    file: str | None = None
+    """The one file that holds a dataset's rows; None for an environment."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +57,9 @@ class Workload:
     """Address of the evaluator's Service; needed for host pods."""
     api_server: tuple[str, int] | None = None
     """Address of the cluster's API, which a sandbox must not reach."""
-    dataset: ConfigMapFiles | None = None
+    dataset: ConfigMapFiles | StagedFiles | None = None
     """One file; None for a bundled dataset."""
-    environment: ConfigMapFiles | None = None
+    environment: StagedFiles | None = None
 
     @property
     def evaluator_url(self) -> str:

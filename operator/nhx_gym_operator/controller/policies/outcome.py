@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.conditions import RunReason
-from ...api.constants import CONTAINER_EVALUATE, CONTAINER_STAGE
+from ...api.constants import CONTAINER_EVALUATE
 from ...api.outcome import OutcomeError, decode_outcome
 from ...api.wire import Outcome
 from .. import podview
+from ..filesets import STAGES
 
 Manifest = dict[str, Any]
 
@@ -29,12 +30,12 @@ def last_outcome(evaluator: Manifest | None) -> Outcome | None:
 
 def staging_failure(evaluator: Manifest | None) -> str | None:
     """Why staging failed, in its own words; None if it has not."""
-    ended = podview.terminated(evaluator, CONTAINER_STAGE) if evaluator else None
-    if ended is None or ended.get("exitCode") == 0:
-        return None
-    outcome = _decoded(evaluator, CONTAINER_STAGE)
-    words = outcome.message if outcome else ended.get("message", "").strip()
-    return words or f"exit code {ended.get('exitCode')} ({ended.get('reason', 'no reason')})"
+    for container in STAGES:
+        ended = podview.terminated(evaluator, container) if evaluator else None
+        if ended is not None and ended.get("exitCode") != 0:
+            words = ended.get("message", "").strip()
+            return words or f"exit code {ended.get('exitCode')} ({ended.get('reason', 'no reason')})"
+    return None
 
 
 def _decoded(pod: Manifest | None, container: str) -> Outcome | None:

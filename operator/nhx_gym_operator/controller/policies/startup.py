@@ -8,9 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from ...api.conditions import AcceptedReason, PodReason
-from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE
+from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST
 from .. import podview
 from ..clock import seconds_since
+from ..filesets import STAGES
 from ..observation import Observation
 from ..settings import Timeouts
 from . import podproblems
@@ -74,4 +75,4 @@ def _works(pod: Manifest) -> bool:
     mains = (CONTAINER_EVALUATE, CONTAINER_HOST)
     if any(podview.has_started(pod, main) for main in mains):
         return True
-    return any(podview.is_running(pod, init) for init in (CONTAINER_STAGE, CONTAINER_GATE))
+    return any(podview.is_running(pod, init) for init in (*STAGES, CONTAINER_GATE))

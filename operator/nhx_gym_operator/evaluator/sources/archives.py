@@ -1,0 +1,127 @@
+"""Archives from outside: unpacked within bounds, into one folder, and nothing but files and folders."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from .errors import StagingError
+
+MAX_ENTRIES = 20_000
+MAX_BYTES = 2 * 1024**3
+_HEADERS = 256 * 1024**2
+"""Of a tar beyond its files' bytes: a header and padding for each entry, and long names."""
+_OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Extract a tar (plain, gzip, bzip2, xz) or zip into the empty folder `target`. Links inside the archive stay
+    links, those that lead out of it are refused. Raises `StagingError` naming the entry."""
+    with archive.open("rb") as file:
+        head = file.read(8)
+    try:
+        if head.startswith(_ZIP):
+            _unzip(archive, target)
+        else:
+            opener = next((open_ for magic, open_ in _OPENERS.items() if head.startswith(magic)), Path.open)
+            with opener(archive) if opener is not Path.open else archive.open("rb") as stream:
+                _untar(_Bounded(stream), target)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError) as error:
+        raise StagingError(f"the archive cannot be unpacked: {error}") from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError, OSError) as error:
+        raise StagingError(f"the archive cannot be unpacked: {error}".replace(f"{target}/", "")) from error
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an error before it can fill the disk: a small archive may unpack to anything."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._left = MAX_BYTES + _HEADERS
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _too_large("its entries")
+        return data
+
+
+class _Budget:
+    """What an archive may still hold."""
+
+    def __init__(self) -> None:
+        self._entries, self._bytes = 0, 0
+
+    def take(self, name: str, size: int) -> None:
+        self._entries += 1
+        self._bytes += size
+        if self._entries > MAX_ENTRIES or self._bytes > MAX_BYTES:
+            raise _too_large(name)
+
+
+def _too_large(where: str) -> StagingError:
+    return StagingError(f"the archive unpacks to more than {MAX_ENTRIES} entries or {MAX_BYTES >> 30} GiB (at {where})")
+
+
+def _untar(stream: _Bounded, target: Path) -> None:
+    budget = _Budget()
+    with tarfile.open(fileobj=stream, mode="r|") as tar:
+        for member in tar:
+            budget.take(member.name, member.size)
+            if not (member.isfile() or member.isdir() or member.islnk() or member.issym()):
+                raise StagingError(f"the archive's {member.name} is neither a file nor a folder")
+            _check_name(member.name)
+            _check_new(target, member.name, member.isdir())
+            try:
+                tar.extract(member, target, filter="data")
+            except tarfile.FilterError as error:
+                raise StagingError(f"the archive's {member.name} leads out of the archive") from error
+
+
+def _unzip(archive: Path, target: Path) -> None:
+    budget = _Budget()
+    with zipfile.ZipFile(archive) as opened:
+        for entry in opened.infolist():
+            # Some Windows programs write their own separator, against the format.
+            name = entry.filename.replace("\\", "/")
+            budget.take(name, entry.file_size)
+            _check_name(name)
+            if entry.flag_bits & 1:
+                raise StagingError(f"the archive's {name} is encrypted")
+            mode = entry.external_attr >> 16
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise StagingError(f"the archive's {name} is a link or a device; pack the file itself")
+            _check_new(target, name, name.endswith("/"))
+            file = target / name
+            if name.endswith("/"):
+                file.mkdir(parents=True, exist_ok=True)
+                continue
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # zipfile reads no more than the size that was counted, and checks it.
+            with opened.open(entry) as content, file.open("wb") as out:
+                shutil.copyfileobj(content, out)
+            file.chmod(0o755 if mode & 0o100 else 0o644)
+
+
+def _check_name(name: str) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or (len(name) > 1 and name[1] == ":"):
+        raise StagingError(f"the archive's {name!r} leads out of the archive: names must be relative, without '..'")
+
+
+def _check_new(target: Path, name: str, is_folder: bool) -> None:
+    file = target / name
+    if not is_folder and (file.is_symlink() or file.exists()):
+        raise StagingError(f"the archive holds {name} twice")

@@ -1,0 +1,154 @@
+"""Stage containers: each brings one FileSet into the evaluator's pod, and is alone in having its source and secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.constants import CONTAINER_STAGE, CONTAINER_STAGE_DATASET
+from ..api.fileset import FileSetSpec
+from ..api.object_store import (
+    ACCESS_KEY_ID,
+    CERTIFICATES,
+    SECRET_ACCESS_KEY,
+    SESSION_TOKEN,
+    BucketCredentials,
+    CertificateSource,
+)
+from ..api.resource import SecretValue
+from ..api.wire import (
+    AUTHORIZATION,
+    DATASET_DIR,
+    ENVIRONMENT_DIR,
+    SOURCE_DIR,
+    SOURCE_SECRETS_DIR,
+    STAGE_PLAN_ENV,
+    HttpFetch,
+    S3Fetch,
+    StagePlan,
+)
+from . import podspec
+from .podspec import mount, scratch
+from .workload import StagedFiles, Workload
+
+Manifest = dict[str, Any]
+
+
+_SECRET_FILE = "value"
+
+
+@dataclass(frozen=True)
+class StageParts:
+    """What one FileSet adds to the pod. `result` is for the evaluator, which only reads what was staged."""
+
+    container: Manifest
+    volumes: list[Manifest]
+    result: Manifest
+
+
+def environment(workload: Workload, files: StagedFiles) -> StageParts:
+    return _stage(workload, files, CONTAINER_STAGE, "environment", ENVIRONMENT_DIR)
+
+
+def dataset(workload: Workload, files: StagedFiles) -> StageParts:
+    return _stage(workload, files, CONTAINER_STAGE_DATASET, "dataset", DATASET_DIR)
+
+
+def _stage(workload: Workload, files: StagedFiles, container: str, volume: str, target: str) -> StageParts:
+    sources = [(f"{volume}-{name}", body, where) for name, body, where in _sources(files)]
+    staged = podspec.container(
+        workload,
+        container,
+        image=workload.options.images.tasks,
+        module=podspec.EVALUATOR_MODULE,
+        command="stage",
+        resources=workload.options.resources.stage,
+        env=[podspec.value(STAGE_PLAN_ENV, stage_plan(workload, files).model_dump_json(exclude_none=True))],
+        mounts=[
+            mount("tmp", "/tmp"),
+            *(mount(name, where, read_only=True) for name, _, where in sources),
+            mount(volume, target),
+        ],
+        init=True,
+    )
+    volumes = [{"name": name, **body} for name, body, _ in sources]
+    return StageParts(staged, [*volumes, scratch(volume)], mount(volume, target, read_only=True))
+
+
+def stage_plan(workload: Workload, files: StagedFiles) -> StagePlan:
+    source = files.spec.source
+    # An archive and a volume may hold more than the set; an S3 prefix is the set.
+    holder = source.persistent_volume_claim or source.http or source.s3 or source.image
+    return StagePlan(
+        job=workload.name,
+        attempt=workload.attempt,
+        file_set=files.name,
+        uid=files.uid,
+        generation=files.generation,
+        source=described(files.spec),
+        http=HttpFetch(url=source.http.url, sha256=source.http.sha256) if source.http else None,
+        s3=S3Fetch.model_validate(source.s3.model_dump(exclude={"path"})) if source.s3 else None,
+        path=holder.path if holder else None,
+        digest=files.spec.digest,
+        dataset=files.file,
+    )
+
+
+def described(spec: FileSetSpec) -> str:
+    """A set's source in a user's words. A URL's query is left out: it may hold a signature."""
+    source = spec.source
+    if source.config_map:
+        return f"ConfigMap {source.config_map.name}"
+    if source.persistent_volume_claim:
+        return f"PersistentVolumeClaim {source.persistent_volume_claim.claim_name}"
+    if source.http:
+        return source.http.url.partition("?")[0]
+    if source.s3:
+        return f"s3://{source.s3.bucket}/{source.s3.key or source.s3.prefix or ''}"
+    if source.image:
+        return f"image {source.image.reference}"
+    raise ValueError("a source is one of configMap, persistentVolumeClaim, http, s3 and image")
+
+
+def _sources(files: StagedFiles) -> Iterator[tuple[str, Manifest, str]]:
+    """Name, body and place of each volume that the source takes."""
+    source = files.spec.source
+    if files.config_map:
+        yield "source", {"configMap": files.config_map.volume()}, SOURCE_DIR
+    elif source.persistent_volume_claim:
+        claim = {"claimName": source.persistent_volume_claim.claim_name, "readOnly": True}
+        yield "source", {"persistentVolumeClaim": claim}, SOURCE_DIR
+    elif source.image:
+        yield (
+            "source",
+            {"image": source.image.model_dump(by_alias=True, exclude_none=True, exclude={"path"})},
+            SOURCE_DIR,
+        )
+    secrets, ca = _credentials(files.spec)
+    for name, value in secrets.items():
+        # A volume each: the kubelet names the volume, not the Secret, when a key is missing.
+        volume = podspec.secret_volume("", value.secret_key_ref.name)["secret"]
+        items = [{"key": value.secret_key_ref.key, "path": _SECRET_FILE}]
+        yield name, {"secret": {**volume, "items": items}}, f"{SOURCE_SECRETS_DIR}/{name}"
+    if ca:
+        reference = ca.config_map_key_ref
+        items = [{"key": reference.key, "path": _SECRET_FILE}]
+        volume = {"configMap": {"name": reference.name, "items": items}}
+        yield CERTIFICATES, volume, f"{SOURCE_SECRETS_DIR}/{CERTIFICATES}"
+
+
+def _credentials(spec: FileSetSpec) -> tuple[dict[str, SecretValue], CertificateSource | None]:
+    source = spec.source
+    if source.http:
+        return {AUTHORIZATION: source.http.authorization} if source.http.authorization else {}, source.http.certificates
+    if source.s3:
+        return _s3_keys(source.s3.credentials), source.s3.certificates
+    return {}, None
+
+
+def _s3_keys(credentials: BucketCredentials | None) -> dict[str, SecretValue]:
+    if credentials is None:
+        return {}
+    keys = {ACCESS_KEY_ID: credentials.access_key_id, SECRET_ACCESS_KEY: credentials.secret_access_key}
+    return keys | ({SESSION_TOKEN: credentials.session_token} if credentials.session_token else {})
