@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -100,9 +101,15 @@ async def test_a_missing_bucket_is_named_with_its_server(server: S3Server, tmp_p
     assert "NoSuchBucket" in str(missing.value)
 
 
-async def test_a_server_that_does_not_answer_is_named_and_not_waited_for_without_end(tmp_path: Path) -> None:
-    nobody = S3Server("http://127.0.0.1:9", "us-east-1", "key", "secret", tmp_path)
-    with pytest.raises(BucketError, match=r"http://127\.0\.0\.1:9"):
+@pytest.mark.parametrize(
+    "endpoint, cause",
+    [("http://127.0.0.1:9", "the connection was refused"), ("http://nobody.invalid", "no such host is known here")],
+)
+async def test_a_server_that_does_not_answer_is_named_and_not_waited_for_without_end(
+    tmp_path: Path, endpoint: str, cause: str
+) -> None:
+    nobody = S3Server(endpoint, "us-east-1", "key", "secret", tmp_path)
+    with pytest.raises(BucketError, match=f"at {re.escape(endpoint)} .*{cause}"):
         await opened(nobody, tmp_path).put({"a": b"1"})
 
 
@@ -176,6 +183,10 @@ async def test_a_key_stored_with_an_editors_line_end_works(server: S3Server, tmp
     keys = bucket_keys(tmp_path, f"{server.access_key_id}\r\n", f" {server.secret_access_key}\n")
     there = Bucket(BucketAddress(endpoint=server.endpoint, region=server.region, bucket="results"), keys, FIELD)
     await there.put({"line-end/a": b"1"})
+    assert [field.rpartition("credentials.")[2] for field in there.trimmed] == [
+        "accessKeyId.secretKeyRef",
+        "secretAccessKey.secretKeyRef",
+    ]
 
 
 @pytest.mark.parametrize("stored", ["two\nlines", "", " \n", "schlüssel"])
@@ -196,7 +207,7 @@ async def test_a_server_of_a_private_authority_is_trusted_once_its_certificate_i
     made = private_authority(tmp_path)
     with s3_server(tmp_path, certificate=made.certificate, key=made.key) as server:
         server.bucket("results")
-        with pytest.raises(BucketError, match=r"https://127\.0\.0\.1"):
+        with pytest.raises(BucketError, match=r"https://127\.0\.0\.1.*unknown authority.*objectStore\.certificates"):
             await opened(server, tmp_path).put({"a": b"1"})
         there = opened(server, tmp_path, has_certificates=True, certificates=made.authority)
         await there.put({"a": b"1"})

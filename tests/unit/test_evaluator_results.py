@@ -14,8 +14,10 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api import wire
-from nhx_gym_operator.api.wire import BucketAddress, EvaluatorPlan, Outcome, UploadPlan
+from nhx_gym_operator.api.wire import BucketAddress, EvaluatorPlan, FetchPlan, Outcome, UploadPlan
+from nhx_gym_operator.evaluator import __main__ as program
 from nhx_gym_operator.evaluator import bucket as bucket_module
+from nhx_gym_operator.evaluator import upload as upload_module
 from nhx_gym_operator.evaluator.upload import _files
 from support.s3_server import S3Server, s3_server
 from unit.evaluator_fakes import MODEL, TOKENS, World, bucket_keys, chat, evaluator_url, prompt_of, row, target, world
@@ -34,10 +36,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_module, "RETRY_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(upload_module, "CHECK_RETRY_S", 3.0)
 
 
 def uploading(w: World, server: S3Server, bucket: str, **more: Any) -> EvaluatorPlan:
-    bucket_keys(w.directory, server.access_key_id, server.secret_access_key)
+    bucket_keys(w.directory, server.access_key_id, f"{server.secret_access_key}\n")
     address = BucketAddress(endpoint=server.endpoint, region=server.region, bucket=bucket, prefix="evals")
     return w.plan(ROWS, upload=UploadPlan(address=address, folder=FOLDER, timeout_s=60), **more)
 
@@ -59,6 +62,7 @@ async def test_the_whole_bundle_is_brought_to_the_bucket_and_the_outcome_says_wh
         outcome = await finish(w.evaluation(uploading(w, server, "whole")), *w.hosts)
     assert outcome.state == "Complete"
     assert (outcome.results_location, outcome.results_path) == ("s3://whole/evals", f"{FOLDER}/attempt-1")
+    assert any("white space around spec.results.objectStore" in text for text in outcome.warnings)
     brought = tree(folder / "evals" / outcome.results_path)
     assert brought == tree(bundle(w.paths))
     assert {"summary.json", "report.html", "provenance.json", "gym_run/rollouts.jsonl"} <= brought.keys()
@@ -119,6 +123,23 @@ async def test_an_upload_has_a_deadline_that_its_message_names(server: S3Server,
         hurried = plan.model_copy(update={"upload": plan.upload.model_copy(update={"timeout_s": 1e-6})})
         outcome = await asyncio.wait_for(w.evaluation(hurried).run(), 60)
     assert outcome.reason == "UploadFailed" and "objectStore.timeoutSeconds" in outcome.message
+
+
+async def test_a_reader_fetches_what_was_uploaded_and_says_why_it_cannot(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = server.bucket("fetched")
+    async with world(tmp_path) as w:
+        plan = uploading(w, server, "fetched")
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+        assert plan.upload is not None
+        fetch = FetchPlan(address=plan.upload.address, path=outcome.results_path, target=str(tmp_path / "back"))
+        monkeypatch.setenv(wire.FETCH_PLAN_ENV, fetch.model_dump_json())
+        assert await asyncio.to_thread(program._fetch, w.paths) == 0
+        assert tree(tmp_path / "back") == tree(bundle(w.paths))
+        shutil.rmtree(folder)
+        assert await asyncio.to_thread(program._fetch, w.paths) == 1
+    assert "bucket 'fetched'" in w.paths.termination_log.read_text()
 
 
 # Nothing is reused between jobs

@@ -24,9 +24,20 @@ AT_ONCE = 16
 """Files on their way at the same time. Most files of a bundle are small, and there is one per rollout."""
 REQUEST_TIMEOUT_S = 300.0
 CONNECT_TIMEOUT_S = 10.0
-MAX_RETRIES = 10
-RETRY_TIMEOUT_S = 120.0
+MAX_RETRIES = 30
+RETRY_TIMEOUT_S = 240.0
+"""For one request. obstore signs it once, and says that five minutes are too long for that."""
 _MAX_WORDS = 500
+_CAUSES = (
+    ("UnknownIssuer", "its certificate is signed by an unknown authority; name that one's own in {field}.certificates"),
+    ("InvalidCertificate", "its certificate is not valid for it"),
+    ("dns error", "no such host is known here"),
+    ("ConnectionRefused", "the connection was refused"),
+    ("IncompleteMessage", "it broke the connection off; look whether {field}.endpoint is http or https"),
+    ("InvalidContentType", "it does not speak TLS; look whether {field}.endpoint is http or https"),
+    ("TimedOut", "it did not answer in time"),
+)
+"""What stands in obstore's account of its own types, and is left out of its message."""
 
 
 class BucketError(RuntimeError):
@@ -34,13 +45,15 @@ class BucketError(RuntimeError):
 
 
 class Bucket:
-    """A bucket below the address's prefix. `field` is how a user names it in a spec; messages refer to it."""
+    """A bucket below the address's prefix. `field` is how a user names it in a spec; messages refer to it. A request
+    that failed in a way that may pass is repeated for `retry_s`."""
 
-    def __init__(self, address: BucketAddress, directory: Path, field: str) -> None:
+    def __init__(self, address: BucketAddress, directory: Path, field: str, retry_s: float | None = None) -> None:
         self.address = address
         self._field = field
-        self._secrets = _credentials(address, directory, field)
-        self._store = _store(address, self._secrets, _certificates(address, directory, field))
+        self._secrets, self.trimmed = _credentials(address, directory, field)
+        retry_s = RETRY_TIMEOUT_S if retry_s is None else retry_s
+        self._store = _store(address, self._secrets, _certificates(address, directory, field), retry_s)
 
     async def put(self, files: Mapping[str, Path | bytes]) -> None:
         """Put each file under its key, in order of the mapping: the last ones only once all others are there.
@@ -117,8 +130,12 @@ class Bucket:
             raise BucketError(f"{self._where}: {self._words(error)}") from None
 
     def _words(self, error: Exception) -> str:
-        """The cause in one line. What obstore adds about its own types says nothing to a user."""
-        text = " ".join(str(error).partition("\n\nDebug source:")[0].split())
+        """The cause in one line. What obstore adds about its own types says nothing to a user but for the cause."""
+        said, _, account = str(error).partition("Debug source:")
+        causes = [words for sign, words in _CAUSES if sign in account]
+        text = " ".join(said.split())
+        if causes:
+            text = f"{causes[0].format(field=self._field)} ({text})"
         for secret in self._secrets.values():
             text = text.replace(secret, "***")
         return text[:_MAX_WORDS]
@@ -142,7 +159,7 @@ async def _each(work: Any, items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return done
 
 
-def _store(address: BucketAddress, secrets: Mapping[str, str], certificates: bytes | None) -> S3Store:
+def _store(address: BucketAddress, secrets: Mapping[str, str], certificates: bytes | None, retry_s: float) -> S3Store:
     options: dict[str, Any] = {
         "allow_http": (address.endpoint or "").startswith("http://"),
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
@@ -157,30 +174,34 @@ def _store(address: BucketAddress, secrets: Mapping[str, str], certificates: byt
         region=address.region,
         virtual_hosted_style_request=False,
         client_options=options,
-        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=RETRY_TIMEOUT_S)},
+        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=retry_s)},
         **({"endpoint": address.endpoint.rstrip("/")} if address.endpoint else {}),
         **({"prefix": address.prefix} if address.prefix else {}),
         **keys,
     )
 
 
-def _credentials(address: BucketAddress, directory: Path, field: str) -> dict[str, str]:
-    """By name. Without white space around: people store keys with the line end that their editor adds."""
+def _credentials(address: BucketAddress, directory: Path, field: str) -> tuple[dict[str, str], list[str]]:
+    """By name, and the fields of those that had white space around, which is left out: people store keys with the line
+    end that their editor adds."""
     names = {ACCESS_KEY_ID: "accessKeyId", SECRET_ACCESS_KEY: "secretAccessKey"}
     if address.has_session_token:
         names[SESSION_TOKEN] = "sessionToken"
-    found = {}
+    found, trimmed = {}, []
     for name, field_name in names.items():
         where = f"{field}.credentials.{field_name}.secretKeyRef"
         try:
-            text = (directory / name / "value").read_text(encoding="utf-8").strip()
+            stored = (directory / name / "value").read_bytes().decode()
         except (OSError, UnicodeDecodeError) as error:
             raise BucketError(f"{where} cannot be read: {type(error).__name__}") from None
+        text = stored.strip()
         if not text or not (text.isascii() and text.isprintable()):
             said = "is empty" if not text else "holds a line break or another character that no request can carry"
             raise BucketError(f"{where} {said}; store the value alone, on one line")
         found[name] = text
-    return found
+        if text != stored:
+            trimmed.append(where)
+    return found, trimmed
 
 
 def _certificates(address: BucketAddress, directory: Path, field: str) -> bytes | None:

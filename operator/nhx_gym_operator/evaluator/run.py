@@ -165,6 +165,7 @@ class Evaluation:
         if self.plan.upload:
             upload = Upload(self.plan.upload, self.plan.attempt, self.paths.object_store)
             await upload.check(PROVENANCE, encoded(self._provenance()))
+            self.warnings += upload.warnings
             self._upload = upload
         self._require_fresh_results()
         header = JournalHeader(self.plan.uid, dataset.digest, self.plan.target.num_repeats)

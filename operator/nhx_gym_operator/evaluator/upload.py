@@ -11,6 +11,8 @@ from nhx_gym_operator.api.wire import UploadPlan
 from .bucket import Bucket, BucketError
 
 FIELD = "spec.results.objectStore"
+CHECK_RETRY_S = 20.0
+"""Before the first rollout a server that is away is soon said to be: waiting costs nothing later."""
 _LAST = "summary.json"
 """Whoever finds it in the bucket finds all the rest."""
 
@@ -22,6 +24,8 @@ class Upload:
 
     def __init__(self, plan: UploadPlan, attempt: int, credentials: Path) -> None:
         self._bucket = Bucket(plan.address, credentials, FIELD)
+        self._impatient = Bucket(plan.address, credentials, FIELD, CHECK_RETRY_S)
+        self.warnings = [f"white space around {field} was left out" for field in self._bucket.trimmed]
         self._timeout_s = plan.timeout_s
         self.location = plan.address.location
         self.path = f"{plan.folder}/attempt-{attempt}"
@@ -29,19 +33,19 @@ class Upload:
     async def check(self, name: str, content: bytes) -> None:
         """Put one small file of the bundle there: a bucket that takes nothing is to be known before rollouts are paid
         for. Raises `BucketError`."""
-        await self._bounded({f"{self.path}/{name}": content})
+        await self._bounded(self._impatient, {f"{self.path}/{name}": content})
 
     async def send(self, directory: Path) -> None:
         """Put everything below `directory` there, and see that it is. Raises `BucketError`."""
         files = await asyncio.to_thread(_files, directory)
         log.info("uploading %d files to %s/%s", len(files), self.location, self.path)
-        await self._bounded({f"{self.path}/{name}": file for name, file in files.items()})
+        await self._bounded(self._bucket, {f"{self.path}/{name}": file for name, file in files.items()})
         log.info("uploaded")
 
-    async def _bounded(self, files: dict[str, Path | bytes]) -> None:
+    async def _bounded(self, bucket: Bucket, files: dict[str, Path | bytes]) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._bucket.put(files)
+                await bucket.put(files)
         except TimeoutError:
             raise BucketError(
                 f"the upload to {self.location} did not end within {self._timeout_s:g} s ({FIELD}.timeoutSeconds)"
