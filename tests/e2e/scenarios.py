@@ -239,7 +239,7 @@ def judged_colocated(world: World) -> Run:
 def _judged(world: World, namespace: str) -> Run:
     """A job with a judge beside its policy, and what of its settings came to the judge's server."""
     job = manifests.judged_job(namespace, "judged")
-    cluster.apply(job)
+    cluster.create(job)
     run = runs.succeeded(world, job)
     extras = json.loads(_from_model_server(JUDGE_PORT, "stats"))["extras"]
     return replace(run, facts=run.facts | {"marks": extras.get(manifests.marks_of(namespace))})

@@ -84,6 +84,11 @@ def apply(*objects: Object) -> None:
     kubectl("apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
 
+def create(object_: Object) -> None:
+    """`kubectl create`, which keeps nulls: `kubectl apply` leaves them out of maps."""
+    kubectl("create", "--filename=-", stdin=json.dumps(object_))
+
+
 def get(kind: str, name: str, namespace: str | None = None) -> Object:
     return deep_json.loads(kubectl("get", kind, name, *_in(namespace), "--output=json"))
 
