@@ -18,7 +18,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -323,14 +323,23 @@ def _foreign_model(body: bytes, route: ModelRoute) -> str | None:
     if not isinstance(call, _Pairs):
         return "the request's body is not a JSON object"
     # Of two such keys servers read one or the other, and some take a key in any case for it.
-    choices = [key for key, _ in call if _MODEL_CHOICE.fullmatch(key)]
-    if choices:
-        return f"the request's {choices[0][:64]!r} would let the server choose a model; {route.model!r} is declared"
+    choice = next(_choices(call), None)
+    if choice is not None:
+        return f"the request's {choice[:64]!r} would let the server choose a model; {route.model!r} is declared"
     asked = [value for key, value in call if key.lower() == "model"]
     if asked in ([], [route.model]) and all(key == "model" for key, _ in call if key.lower() == "model"):
         return None
     named = ", ".join(map(repr, asked))[:_MAX_WORDS]
     return f"model {named} was asked for, but {route.name!r} of this job is {route.model!r}"
+
+
+def _choices(call: _Pairs, inner: bool = False) -> Iterator[str]:
+    """Keys by which a server might take another model. What stands in `extra_body` some servers pass on as fields."""
+    for key, value in call:
+        if _MODEL_CHOICE.fullmatch(key) or (inner and key.lower() == "model"):
+            yield key
+        elif key.lower() == "extra_body" and isinstance(value, _Pairs):
+            yield from _choices(value, inner=True)
 
 
 class _Pairs(list[tuple[str, Any]]):
