@@ -77,6 +77,7 @@ def test_a_gym_that_does_not_start_shows_the_end_of_a_log_that_is_whole_in_the_r
     assert last and last[:80] in run.facts["log"]
 
 
+@nightly
 def test_a_process_that_ignores_every_signal_is_killed_after_the_grace_and_named(stubborn_child: Run) -> None:
     complete = condition(stubborn_child.job, "Complete")
     assert "did not end within 12 s (spec.target.gym.shutdownGraceSeconds) and were killed" in complete["message"]
