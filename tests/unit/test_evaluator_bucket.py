@@ -189,6 +189,17 @@ async def test_a_key_stored_with_an_editors_line_end_works(server: S3Server, tmp
     ]
 
 
+@pytest.mark.parametrize(
+    "variable", ["AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_SKIP_SIGNATURE", "AWS_SERVER_SIDE_ENCRYPTION"]
+)
+async def test_variables_for_gyms_own_use_of_a_bucket_change_nothing(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "true")
+    await opened(server, tmp_path).put({"variables/a": b"1"})
+    assert os.environ[variable] == "true"
+
+
 @pytest.mark.parametrize("stored", ["two\nlines", "", " \n", "schlüssel"])
 def test_a_key_that_no_request_can_carry_is_refused_by_field(tmp_path: Path, stored: str) -> None:
     keys = bucket_keys(tmp_path, "id", stored)

@@ -7,6 +7,7 @@ lets the server check the SHA-256 of what it was sent.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -169,16 +170,30 @@ def _store(address: BucketAddress, secrets: Mapping[str, str], certificates: byt
     if certificates:
         options["root_certificate"] = certificates
     keys = {name.replace("-", "_"): value for name, value in secrets.items()}
-    return S3Store(
-        address.bucket,
-        region=address.region,
-        virtual_hosted_style_request=False,
-        client_options=options,
-        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=retry_s)},
-        **({"endpoint": address.endpoint.rstrip("/")} if address.endpoint else {}),
-        **({"prefix": address.prefix} if address.prefix else {}),
-        **keys,
-    )
+    with _no_aws_variables():
+        return S3Store(
+            address.bucket,
+            region=address.region,
+            virtual_hosted_style_request=False,
+            client_options=options,
+            retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=retry_s)},
+            **({"endpoint": address.endpoint.rstrip("/")} if address.endpoint else {}),
+            **({"prefix": address.prefix} if address.prefix else {}),
+            **keys,
+        )
+
+
+@contextmanager
+def _no_aws_variables() -> Iterator[None]:
+    """What obstore is not told it takes from `AWS_…` variables. In a container that is shared with Gym those are the
+    environment's, not ours."""
+    theirs = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    for name in theirs:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(theirs)
 
 
 def _credentials(address: BucketAddress, directory: Path, field: str) -> tuple[dict[str, str], list[str]]:
