@@ -128,6 +128,34 @@ def event(uid, message, when, kind="Pod", name="mcqa-evaluator-1"):
     return {"metadata": {}, "involvedObject": about, "reason": "Why", "message": message, "lastTimestamp": when}
 
 
+def test_a_log_that_the_cause_quotes_is_not_shown_twice(cluster):
+    bad = {"gym-host": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    quoted = "Gym did not start; it said:\n  line 1\nKeyError: 'simple_agnet'"
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("HostStartupFailed", quoted))])
+    cluster.write("pods", [host(states=bad)])
+    cluster.write("events", [event("4f2c", quoted, "2026-01-01T00:01:00Z", "AgentEvalJob", "mcqa")])
+    cluster.add_log("mcqa-host-0-1", "gym-host", "line 1\nKeyError: 'simple_agnet'\n")
+
+    output = call("explain", "mcqa").output
+
+    assert output.count("KeyError") == 1
+
+
+def test_a_node_that_was_too_busy_is_no_fault_of_the_configuration(cluster):
+    words = "gym env start ended with 1: Exception: The current node timed out during startup."
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("HostStartupFailed", words))])
+
+    output = call("explain", "mcqa").output
+
+    assert "too busy" in output and "agentConfig" not in output
+
+
+@pytest.mark.parametrize(("placement", "role"), [("Sandboxed", "host"), ("Colocated", "evaluator")])
+def test_gyms_log_is_looked_for_where_gym_ran(cluster, placement, role):
+    cluster.write("jobs", [job(phase="Failed", placement=placement, conditions=failed("HostStartupFailed", "no"))])
+    assert f"kubectl nhx logs mcqa --role {role} -n evals" in call("explain", "mcqa").output
+
+
 def test_events_of_the_job_and_its_pods_are_shown_and_no_others(cluster):
     cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
     cluster.write("pods", [evaluator()])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ..api.conditions import AcceptedReason, NoticeReason, PodReason, RunReason, SandboxReason, StagedReason
 from ..api.constants import POLICY_MODEL
+from ..api.wire import Placement
 from ..client.jobs import Body, Job
 
 _AGAIN = "Then delete the job and apply it again: `kubectl delete aej {job} -n {namespace}`."
@@ -122,9 +123,9 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _AGAIN,
     ),
     SandboxReason.HOST_STARTUP_FAILED: (
-        "Gym could not start with this configuration; its last words are above and whole in "
-        "`kubectl nhx logs {job} --role host -n {namespace}`. Check agent, agentConfig, agentRefName, resourcesServer "
-        "and hydraParams of target.gym.",
+        "Gym could not start with this configuration; its last words are above, more of them in "
+        "`kubectl nhx logs {job} --role {gym_role} -n {namespace}`. Check agent, agentConfig, agentRefName, "
+        "resourcesServer and hydraParams of target.gym.",
         _AGAIN,
     ),
     SandboxReason.HOST_LOST: (
@@ -133,7 +134,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     SandboxReason.STARTUP_TIMEOUT: (
         "Give Gym more time (target.gym.startupTimeoutSeconds), or see what it waits for: "
-        "`kubectl nhx logs {job} --role host -n {namespace}`.",
+        "`kubectl nhx logs {job} --role {gym_role} -n {namespace}`.",
         _AGAIN,
     ),
     RunReason.ROLLOUTS_MISSING: (
@@ -236,6 +237,12 @@ _TOO_MANY = (
     "maxConcurrentCalls.",
     _AGAIN,
 )
+_NODE_TOO_BUSY = (
+    "The node was too busy for Gym to start: Ray waits for its own processes only so long. Run fewer jobs at once, or "
+    "ask whoever looks after the operator to give Gym's pods more CPU (resources.gymHost, resources.gymTasks).",
+    _AGAIN,
+)
+_BUSY_WORDS = re.compile(r"timed out during startup|GCS has become overloaded|raylet")
 _MODEL_WORDS = (
     (re.compile(r"\b40[13]\b"), _KEY_REFUSED),
     (re.compile(r"\b404\b"), _NOT_THERE),
@@ -266,6 +273,8 @@ def advice(job: Job, cause: Body) -> list[str]:
     found = ADVICE.get(reason, UNKNOWN)
     if reason == RunReason.MODEL_UNAVAILABLE:
         found = next((better for words, better in _MODEL_WORDS if words.search(message)), found)
+    if reason == SandboxReason.HOST_STARTUP_FAILED and _BUSY_WORDS.search(message):
+        found = _NODE_TOO_BUSY
     if reason in (AcceptedReason.INPUTS_TIMEOUT, PodReason.POD_START_TIMEOUT):
         found = (*_of_what_was_waited_for(message), _AGAIN)
     return _filled(found, job, cause)
@@ -304,6 +313,7 @@ def _facts(job: Job, message: str) -> dict[str, str]:
         "job": job.name,
         "namespace": job.namespace,
         "uid": job.uid,
+        "gym_role": "evaluator" if job.status.get("placement") == Placement.COLOCATED else "host",
         "base_url": policy.get("baseUrl", "?"),
         "model": policy.get("model", "?"),
         "secret": secret,

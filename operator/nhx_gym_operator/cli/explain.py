@@ -95,7 +95,7 @@ def explain(kubectl: Kubectl, job: Job) -> Explanation:
         pods=words_of(job, pods),
         events=events,
         unread=unread,
-        tails=_tails(kubectl, pods),
+        tails=[tail for tail in _tails(kubectl, pods) if not _is_said(tail, cause)],
     )
 
 
@@ -178,6 +178,12 @@ def _tails(kubectl: Kubectl, pods: list[Body]) -> list[Tail]:
     return found
 
 
+def _is_said(tail: Tail, cause: Body) -> bool:
+    """Whether the cause quotes these lines already."""
+    last = next((line.strip() for line in reversed(tail.lines) if line.strip()), "")
+    return last in cause.get("message", "")
+
+
 def print_explanation(found: Explanation, out: Console) -> None:
     out.print(Text(f"{found.headline}.", style="bold"))
     if found.cause:
@@ -215,11 +221,17 @@ def _conditions(conditions: Iterable[Body]) -> Iterable[tuple[str, ...]]:
     for entry in conditions:
         holds = words.get(entry["status"], "unknown")
         # The cause stands at the top in full.
-        message = "see above" if entry["type"] in FINAL else entry.get("message", "")
+        message = "see above" if entry["type"] in FINAL else _first_line(entry.get("message", ""))
         yield entry["type"], holds, age(entry.get("lastTransitionTime")), entry["reason"], message
 
 
 def _event_rows(events: Iterable[Event]) -> Iterable[tuple[Any, ...]]:
     for event in events:
         times = f" (x{event.count})" if event.count > 1 else ""
-        yield f"{age(event.when)}{times}", event.about, event.reason, event.message
+        yield f"{age(event.when)}{times}", event.about, event.reason, _first_line(event.message)
+
+
+def _first_line(text: str) -> str:
+    """A log that is quoted in full elsewhere would hide the events around it."""
+    first, _, rest = text.partition("\n")
+    return f"{first} …" if rest else first
