@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nhx_gym_operator.api.fileset import FileSetSpec
-from nhx_gym_operator.evaluator.stage import StagingError, stage
+from nhx_gym_operator.evaluator.sources.errors import StagingError
+from unit.test_evaluator_stage import stage
 
 CONFIG = "resources_servers/echo/configs/echo.yaml"
 WHEEL = "wheels/echo-1.0.0-py3-none-any.whl"
