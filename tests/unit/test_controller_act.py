@@ -4,11 +4,13 @@ import copy
 
 import pytest
 
+from nhx_gym_operator.api.fileset import FileSetSpec
 from nhx_gym_operator.controller.act import ActionRefused, Actor, merge_patch
 from nhx_gym_operator.controller.caches import Caches
 from nhx_gym_operator.controller.kube import JOBS, PODS, ApiError
 from nhx_gym_operator.controller.observation import Apply, Create, CreateTogether, DeletePod
 from nhx_gym_operator.workloads import network, pods, secrets, storage
+from nhx_gym_operator.workloads.workload import StagedFiles
 from support.controller_values import CREATED, UID, host, job, live, workload
 
 QUOTA = ApiError(403, "Forbidden", 'pods "mcqa-host-0-1" is forbidden: exceeded quota: pods')
@@ -90,6 +92,17 @@ async def test_if_one_pod_is_refused_the_other_is_withdrawn():
         await actor.perform(PAIR)
     assert server.objects == {}
     assert caches[PODS].owned_by(UID) == []
+
+
+async def test_a_cluster_without_image_volumes_is_told_by_name():
+    dropped = ApiError(422, "Invalid", "spec.volumes[4]: Required value: must specify a volume type")
+    spec = FileSetSpec.model_validate({"source": {"image": {"reference": "reg/env:1"}}})
+    pod = pods.evaluator_pod(workload(environment=StagedFiles("mine", "u", 1, spec)))
+    with pytest.raises(ActionRefused, match="has no image volumes"):
+        await acting(Server(refuse={"mcqa-evaluator-1": dropped}))[0].perform(Create(pod))
+    with pytest.raises(ActionRefused) as other:
+        await acting(Server(refuse={"mcqa-evaluator-1": dropped}))[0].perform(Create(PAIR.manifests[0]))
+    assert "image volumes" not in other.value.message
 
 
 async def test_a_withdrawn_pod_does_not_come_back_with_a_late_event():

@@ -21,6 +21,8 @@ from .observation import Action, Apply, Create, CreateTogether, DeletePod
 Manifest = dict[str, Any]
 
 _RETRIED = {0, 408, 409, 429}
+_NO_VOLUME_TYPE = "must specify a volume type"
+"""What is left of a volume of a kind that the API server does not know or has switched off."""
 REAPPLY_SECONDS = 10.0
 """An object that somebody changes back at once is not fought over more often than this."""
 
@@ -192,7 +194,17 @@ def _translated(error: ApiError, manifest: Manifest) -> ActionRefused | ApiError
     namespace that ends is no news for a job that ends with it."""
     if error.status in _RETRIED or error.status >= 500 or error.namespace_ends:
         return error
-    return ActionRefused(PodReason.POD_REFUSED, f"{_named(manifest)} was refused: {error.message}")
+    message = f"{_named(manifest)} was refused: {error.message}"
+    if _NO_VOLUME_TYPE in error.message and _has_image_volume(manifest):
+        message += (
+            ". This cluster has no image volumes (they take Kubernetes 1.33 or newer): give the FileSet another "
+            "source than image"
+        )
+    return ActionRefused(PodReason.POD_REFUSED, message)
+
+
+def _has_image_volume(manifest: Manifest) -> bool:
+    return any("image" in volume for volume in manifest.get("spec", {}).get("volumes", ()))
 
 
 def _named(manifest: Manifest) -> str:
