@@ -1,6 +1,6 @@
 """A kubectl for tests: answers from a folder, runs `exec` on this machine, and writes down how it was called.
 
-The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json`, `pods.json` and `events.json` (lists of objects),
+The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json`, `pods.json`, `events.json` and `claims.json` (lists),
 `logs/POD/CONTAINER`, `results/` (stands for the results volume) and `calls.jsonl`; what was applied or created is
 appended to `sent.json`. `script.json` may set `reader_state` and `fetch_state` (the states of a created pod's container
 and of its init container), `fail` (verb to stderr), `fail_kind` (resource to stderr), `hang` (verbs that never end),
@@ -104,7 +104,8 @@ def _get(folder: Path, rest: list[str]) -> None:
         print(" ".join(job["metadata"]["name"] for job in _load(folder, "jobs", [])))
         return
     if not names:
-        print(json.dumps({"items": _load(folder, "events" if kind == "events" else "jobs", [])}))
+        file = {"events": "events", "persistentvolumeclaims": "claims"}.get(kind, "jobs")
+        print(json.dumps({"items": _load(folder, file, [])}))
         return
     objects = _load(folder, "pods" if kind == "pod" else "jobs", [])
     if kind != "pod":

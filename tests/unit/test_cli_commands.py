@@ -234,11 +234,13 @@ def test_when_no_pod_is_left_the_logs_in_the_bundle_are_printed(cluster):
     cluster.write("jobs", [job(ran=ran)])
     cluster.add_result("attempt-1/summary.json", b"{}")
     cluster.add_result("attempt-1/gym_run/gym_env.log", b"one\ntwo\n")
+    cluster.add_result("evaluator.log", b"three\nfour\n")
 
     result = call("logs", "mcqa", "--tail", "1")
 
     assert result.exit_code == 0, result.output
-    assert "==> bundle of mcqa/gym_run/gym_env.log (kept in the bundle) <==\ntwo\n" in result.output
+    assert "==> results of mcqa/evaluator.log (kept with them) <==\nfour\n" in result.output
+    assert "==> results of mcqa/gym_run/gym_env.log (kept with them) <==\ntwo\n" in result.output
     reader_image = json.loads((cluster.folder / "created.json").read_text())["spec"]["containers"][0]["image"]
     assert reader_image == "reg/nhx-tasks@sha256:0"
     assert cluster.read("pods") == []
@@ -260,6 +262,54 @@ def test_a_bundle_without_logs_says_what_it_holds_instead(cluster):
     result = call("logs", "mcqa", "--image", "mine/nhx-tasks:2")
 
     assert result.exit_code == ExitCode.NOT_FOUND and "rollouts_failures.jsonl" in result.output
+
+
+@pytest.fixture
+def deleted(cluster):
+    """A job that is gone; its claim was to stay, after two attempts."""
+    for number, uid in enumerate(("old", "new"), 1):
+        metadata = {
+            "name": f"mcqa-results-{uid}",
+            "namespace": "evals",
+            "creationTimestamp": f"2026-01-0{number}T00:00:00Z",
+            "annotations": {constants.JOB_ANNOTATION: "mcqa"},
+        }
+        claims = json.loads((cluster.folder / "claims.json").read_text()) if number > 1 else []
+        cluster.write("claims", [*claims, {"metadata": metadata}])
+    for path in ("attempt-1/report.html", "attempt-2/report.html", "attempt-2/summary.json", "journal.jsonl"):
+        cluster.add_result(path, path.encode())
+    cluster.add_result("evaluator.log", b"it ended\n")
+    cluster.add_result("lost+found/#12", b"the file system's")
+    return cluster
+
+
+def test_the_results_of_a_deleted_job_are_found_by_its_name(deleted, tmp_path):
+    result = call("download", "mcqa", tmp_path / "out", "--image", "mine/nhx-tasks:2")
+
+    assert result.exit_code == 0, result.output
+    copied = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert copied == [
+        "attempt-1/report.html",
+        "attempt-2/report.html",
+        "attempt-2/summary.json",
+        "evaluator.log",
+        "journal.jsonl",
+    ]
+    created = json.loads((deleted.folder / "created.json").read_text())
+    assert created["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "mcqa-results-new"
+    assert "ownerReferences" not in created["metadata"]
+
+
+def test_the_logs_and_the_report_of_a_deleted_job_are_those_that_its_claim_kept(deleted, tmp_path):
+    logs = call("logs", "mcqa", "--image", "mine/nhx-tasks:2")
+    report = call("report", "mcqa", "--no-open", "--file", tmp_path / "r.html", "--image", "mine/nhx-tasks:2")
+
+    assert "evaluator.log (kept with them) <==\nit ended" in logs.output
+    assert report.exit_code == 0 and (tmp_path / "r.html").read_text() == "attempt-2/report.html"
+
+
+def test_a_job_that_left_nothing_is_not_found(deleted, tmp_path):
+    assert call("download", "other", tmp_path / "out").exit_code == ExitCode.NOT_FOUND
 
 
 def test_the_host_role_of_a_colocated_job_points_at_the_evaluator(cluster):

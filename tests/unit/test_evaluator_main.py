@@ -72,6 +72,7 @@ async def test_sigterm_ends_the_program_at_once_with_an_outcome(tmp_path: Path) 
     outcome = decode_outcome(paths.termination_log.read_bytes())
     assert process.returncode == 1, errors.decode()
     assert (outcome.state, outcome.reason, outcome.progress.total) == ("Failed", "EvaluatorLost", 2)
+    assert paths.log.read_text().splitlines()[-1].endswith("ended by a signal")
 
 
 def test_an_evaluator_without_a_plan_still_leaves_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def print_bundle_logs(
             raise UserError(f"{nothing_left(job, [], None)}\nReading it here failed: {error}") from None
         for file in sorted(target.rglob("*.log")):
             path = str(file.relative_to(target))
-            source = Source(f"bundle of {job.name}", path, "kept in the bundle", has_log=True)
+            source = Source(f"results of {job.name}", path, "kept with them", has_log=True)
             sink.header(source)
             lines = file.read_text(errors="replace").rstrip("\n").split("\n")
             _print_lines(source, "\n".join(lines if tail is None else lines[len(lines) - tail :]), sink)

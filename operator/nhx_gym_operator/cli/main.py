@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 
 from ..client.download import download as copy_bundle
-from ..client.jobs import Job, get_job, get_jobs
+from ..client.jobs import Job, find_job, get_job, get_jobs
 from ..client.kubectl import Kubectl, UserError
 from ..submission.gym_version import version_warning
 from . import cancel as cancelling
@@ -275,11 +275,11 @@ def logs(
 ) -> None:
     """Print the logs of a job's evaluator and hosts, also after it failed.
 
-    Once its pods are gone, what is kept in the bundle is printed.
+    Once its pods are gone, the logs that are kept with its results are printed.
     """
     with _reported():
         kubectl = Kubectl.find(kubeconfig, context, namespace)
-        found = get_job(kubectl, job)
+        found = find_job(kubectl, job)
         sink = JsonSink() if output is Output.JSON else TextSink()
         if follow:
             Follower(kubectl, found, role, tail, sink).run()
@@ -308,7 +308,7 @@ def download(
     """
     with _reported():
         kubectl = Kubectl.find(kubeconfig, context, namespace)
-        files = copy_bundle(kubectl, get_job(kubectl, job), directory, image, lifetime, Console(stderr=True))
+        files = copy_bundle(kubectl, find_job(kubectl, job), directory, image, lifetime, Console(stderr=True))
         if output is Output.JSON:
             print_json({"name": job, "directory": str(directory), "files": files})
         else:
@@ -332,7 +332,7 @@ def report_command(
     """Open a finished job's report.html in the browser. It needs no network."""
     with _reported():
         kubectl = Kubectl.find(kubeconfig, context, namespace)
-        found = report.fetch(kubectl, get_job(kubectl, job), file, image, Console(stderr=True))
+        found = report.fetch(kubectl, find_job(kubectl, job), file, image, Console(stderr=True))
         if output is Output.JSON:
             print_json({"name": job, "report": str(found)})
             return

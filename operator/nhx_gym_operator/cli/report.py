@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import webbrowser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rich.console import Console
 
@@ -23,18 +24,22 @@ def fetch(kubectl: Kubectl, job: Job, wanted: Path | None, image: str | None, er
         raise UsageProblem(f"{wanted} exists, and nothing is overwritten. Name a file that does not.")
     folder = Path(tempfile.mkdtemp(prefix=f"{job.name}-"))
     try:
-        download(kubectl, job, folder, image, READER_SECONDS, errors, only=lambda path: path == REPORT)
+        download(kubectl, job, folder, image, READER_SECONDS, errors, only=_is_report)
     except NotFound as error:
         folder.rmdir()
         raise NotFound(f"job `{job.name}` has no report: {error}") from None
-    found = folder / REPORT
+    # Of a deleted job there are those of all its attempts.
+    found = max(folder.rglob(REPORT), key=lambda file: file.parent.name)
     if not wanted:
         return found
     wanted.parent.mkdir(parents=True, exist_ok=True)
     wanted.write_bytes(found.read_bytes())
-    found.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     return wanted
+
+
+def _is_report(path: str) -> bool:
+    return PurePosixPath(path).name == REPORT
 
 
 def show(file: Path) -> bool:

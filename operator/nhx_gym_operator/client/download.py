@@ -23,19 +23,22 @@ from .kubectl import Kubectl, NotFound, UserError
 from .reader import CONTAINER, Contents, choose_image, of_bucket, of_claim, reader_pod, running_reader
 
 _SUMMARY = "summary.json"
-_JOURNAL = PurePosixPath(wire.JOURNAL).name
+_BESIDE = {PurePosixPath(path).name: path for path in (wire.JOURNAL, wire.EVALUATOR_LOG)}
+"""Files that lie beside the bundle, by the name that they get in a copy."""
+
+
+_NOT_OURS = "lost+found"
+"""Of the file system, and closed to everybody."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A running container in which `directory` holds the bundle. `live`: the evaluator is still at work. `journal`: it
-    comes along, since without an end that was scored no file of the bundle holds a rollout."""
+    """A running container in which `directory` holds the bundle. `live`: the evaluator is still at work."""
 
     pod: str
     container: str
     directory: str
     live: bool
-    journal: bool
 
 
 def download(
@@ -55,8 +58,8 @@ def download(
     evaluator = evaluator_of(pods_of(kubectl, job))
     with _source(kubectl, job, evaluator, image, lifetime_seconds, console) as source:
         sizes = _list_files(kubectl, source)
-        if only:
-            sizes = {path: size for path, size in sizes.items() if only(path)}
+        wanted = only or _of_the_bundle(job)
+        sizes = {path: size for path, size in sizes.items() if wanted(path)}
         if not sizes:
             what = "such file" if only else "file"
             raise NotFound(f"there is no {what} in {source.directory} of job `{job.name}` ({job.says}).")
@@ -64,9 +67,15 @@ def download(
             _copy(kubectl, source, staging, sizes, console, whole=only is None)
             if not source.live:
                 _verify(staging, sizes)
-    if only is None and _SUMMARY not in sizes:
+    if only is None and not any(PurePosixPath(path).name == _SUMMARY for path in sizes):
         _say(console, f"note: the bundle is not complete, {_SUMMARY} is missing ({job.says})")
     return len(sizes)
+
+
+def _of_the_bundle(job: Job) -> Callable[[str], bool]:
+    """All of it. Without an end that was scored no file of the bundle holds a rollout: then what lies beside it comes
+    along."""
+    return lambda path: job.phase != Phase.SUCCEEDED or path not in _BESIDE
 
 
 def require_empty(target: Path) -> None:
@@ -80,16 +89,16 @@ def require_empty(target: Path) -> None:
 def _source(
     kubectl: Kubectl, job: Job, evaluator: Body | None, image: str | None, lifetime_seconds: int, console: Console
 ) -> Iterator[Source]:
-    directory = f"{wire.RESULTS_DIR}/{job.results_path}"
+    directory = str(PurePosixPath(wire.RESULTS_DIR, job.results_path))
     if evaluator and "running" in container_state(evaluator, CONTAINER_EVALUATE):
-        _say(console, f"the evaluator still runs: copying the rollouts recorded so far, as {_JOURNAL}")
-        yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True, journal=True)
+        _say(console, "the evaluator still runs: copying the rollouts recorded so far, as journal.jsonl")
+        yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True)
         return
     contents = _contents(job)
     manifest = reader_pod(job, contents, choose_image(job, evaluator, image), evaluator, lifetime_seconds)
     _say(console, f"starting the reader pod {manifest['metadata']['name']} on {job.results_location}")
     with running_reader(kubectl, manifest) as pod:
-        yield Source(pod, CONTAINER, directory, live=False, journal=job.phase != Phase.SUCCEEDED)
+        yield Source(pod, CONTAINER, directory, live=False)
 
 
 def _contents(job: Job) -> Contents:
@@ -111,12 +120,13 @@ def _no_claim(job: Job) -> str:
 
 
 def _list_files(kubectl: Kubectl, source: Source) -> dict[str, int]:
-    """Path below the bundle's directory to size in bytes, of every regular file."""
+    """Path in a copy to size in bytes, of every regular file of the bundle and of those beside it."""
     # One search of the volume, since a file that is given to find must exist.
-    journal = ["-o", "-path", wire.JOURNAL] if source.journal else []
+    beside = [word for path in _BESIDE.values() for word in ("-o", "-path", path)]
     listing = kubectl.text(
         "exec", source.pod, f"--container={source.container}", "--",
-        "find", wire.RESULTS_DIR, "-type", "f", "(", "-path", f"{source.directory}/*", *journal, ")",
+        "find", wire.RESULTS_DIR, "-name", _NOT_OURS, "-prune", "-o",
+        "-type", "f", "(", "-path", f"{source.directory}/*", *beside, ")",
         "-printf", r"%s\t%P\0",
     )  # fmt: skip
     entries = (entry.split("\t", 1) for entry in listing.split("\0") if entry)
@@ -146,13 +156,17 @@ def _copy(
     kubectl: Kubectl, source: Source, staging: Path, sizes: Mapping[str, int], console: Console, *, whole: bool
 ) -> None:
     """All of the directory, or what `sizes` names."""
-    journal = [f"--directory={wire.RESULTS_DIR}", _JOURNAL] if _JOURNAL in sizes else []
-    rest = [path for path in sizes if path != _JOURNAL]
-    inside = [f"--directory={source.directory}", *(["."] if whole else rest)] if rest else []
+    # Of a deleted job the whole volume is copied, and with it what lies beside each bundle.
+    beside = [path for path in sizes if path in _BESIDE and source.directory != wire.RESULTS_DIR]
+    outside = [f"--directory={wire.RESULTS_DIR}", *beside] if beside else []
+    rest = [path for path in sizes if path not in beside]
+    inside = (
+        [f"--directory={source.directory}", *([f"--exclude=./{_NOT_OURS}", "."] if whole else rest)] if rest else []
+    )
     with tempfile.TemporaryFile() as errors:
         process = kubectl.open(
             "exec", source.pod, f"--container={source.container}", "--",
-            "tar", "--create", "--file=-", *journal, *inside,
+            "tar", "--create", "--file=-", *outside, *inside,
             stderr=errors.fileno(),
         )  # fmt: skip
         assert process.stdout is not None

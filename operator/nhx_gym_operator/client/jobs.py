@@ -11,8 +11,10 @@ from ..api.constants import (
     BUCKET_LOCATION,
     CLAIM_LOCATION,
     GROUP,
+    JOB_ANNOTATION,
     JOB_PLURAL,
     JOB_UID_LABEL,
+    RETAINED_LABEL,
     ROLE_LABEL,
     Phase,
     Role,
@@ -20,6 +22,9 @@ from ..api.constants import (
 from .kubectl import Kubectl, KubectlError, NotFound, UserError
 
 JOB_RESOURCE = f"{JOB_PLURAL}.{GROUP}"
+
+DELETED = "Deleted"
+"""In place of the phase of a job of which only the results are left."""
 
 Body = dict[str, Any]
 
@@ -111,6 +116,34 @@ class Job:
         missing = [entry for entry in steps if entry["status"] != "True"]
         held_up = [entry for entry in missing if entry["reason"] not in EXPECTED_WHILE_FALSE]
         return next(iter([*ended, *held_up, *missing, *reversed(steps)]), {})
+
+
+def find_job(kubectl: Kubectl, name: str) -> Job:
+    """The job, or what there is of a deleted one: its results, where their claim was to stay."""
+    try:
+        return get_job(kubectl, name)
+    except NotFound as error:
+        claim = _claim_that_stayed(kubectl, name)
+        if claim is None:
+            raise error from None
+        return _remains(name, claim)
+
+
+def _claim_that_stayed(kubectl: Kubectl, name: str) -> Body | None:
+    """The newest one, where a job of that name ran several times."""
+    try:
+        claims = kubectl.json("get", "persistentvolumeclaims", f"--selector={RETAINED_LABEL}=true")["items"]
+    except KubectlError:
+        return None
+    own = [claim for claim in claims if (claim["metadata"].get("annotations") or {}).get(JOB_ANNOTATION) == name]
+    return max(own, key=lambda claim: claim["metadata"]["creationTimestamp"], default=None)
+
+
+def _remains(name: str, claim: Body) -> Job:
+    """Stands for the job that is gone: all attempts, since nothing says which one was the last."""
+    metadata = {"name": name, "namespace": claim["metadata"]["namespace"], "uid": ""}
+    results = {"location": f"{CLAIM_LOCATION}{claim['metadata']['name']}", "path": "."}
+    return Job({"metadata": metadata, "status": {"phase": DELETED, "attempt": 1, "results": results}})
 
 
 def get_jobs(kubectl: Kubectl, *, all_namespaces: bool = False, selector: str | None = None) -> list[Job]:

@@ -97,9 +97,7 @@ def reader_pod(job: Job, contents: Contents, image: str, evaluator: Body | None,
             "name": f"{job.name[:40].rstrip('.-')}-reader-{secrets.token_hex(4)}",
             "namespace": job.namespace,
             "labels": {MANAGED_BY_LABEL: "kubectl-nhx"},
-            "ownerReferences": [
-                {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid, "controller": False}
-            ],
+            **({"ownerReferences": [_owner(job)]} if job.uid else {}),
         },
         "spec": {
             **{field: spec[field] for field in _COPIED if field in spec},
@@ -134,6 +132,10 @@ def _fetch(contents: Contents, image: str, evaluator: Body | None) -> Body:
         "env": [{"name": wire.FETCH_PLAN_ENV, "value": plan}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _owner(job: Job) -> Body:
+    return {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid, "controller": False}
 
 
 def _container(

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from nhx_gym_operator.api.wire import FETCH_PLAN_ENV, FetchPlan
@@ -21,6 +22,10 @@ from .sources.errors import StagingError
 from .stage import stage
 from .upload import FIELD
 
+LOG_BYTES = 8 * 1024 * 1024
+"""What is kept of the log, and as much again of what went before."""
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
 log = logging.getLogger("nhx_gym_operator.evaluator")
 
 
@@ -32,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("stage", help="bring in and check one FileSet").set_defaults(command=_stage)
     commands.add_parser("fetch", help="copy a bundle from its bucket into a directory").set_defaults(command=_fetch)
     command: Callable[[Paths], int] = parser.parse_args(arguments).command
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format=_FORMAT, stream=sys.stderr)
     return command(Paths())
 
 
@@ -44,8 +49,21 @@ def _run(paths: Paths) -> int:
         log.error("%s", error)
         write_outcome(unplanned_outcome(str(error)), paths, in_full=False)
         return 1
+    _log_beside_the_results(paths.log)
     log.info("job %s/%s, attempt %d, %s", plan.namespace, plan.job, plan.attempt, plan.placement)
     return asyncio.run(_until_signal(evaluation))
+
+
+def _log_beside_the_results(file: Path) -> None:
+    """For those who look when the pod is gone. A job is not failed for want of it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        log.warning("this log is not kept with the results: %s", error)
+        return
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    logging.getLogger().addHandler(handler)
 
 
 async def _until_signal(evaluation: Evaluation) -> int:

@@ -52,6 +52,10 @@ class Paths:
         return self.results / Path(wire.JOURNAL).name
 
     @property
+    def log(self) -> Path:
+        return self.results / Path(wire.EVALUATOR_LOG).name
+
+    @property
     def outcome(self) -> Path:
         return self.results / "outcome.json"
 
