@@ -264,11 +264,14 @@ def test_refused_are_a_nodes_own_addresses_and_not_a_clusters(address: str, refu
     assert IS_REFUSED(ipaddress.ip_address(address)) is refused
 
 
-def test_a_secret_is_trimmed_and_one_that_no_header_can_carry_is_refused_without_its_text(tmp_path: Path) -> None:
+def test_a_secret_is_trimmed_and_one_that_no_header_can_carry_is_refused_without_its_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / AUTHORIZATION / "value"
     file.parent.mkdir()
     file.write_text("  Bearer t0p\r\n")
     assert load_source_secrets(tmp_path) == {AUTHORIZATION: "Bearer t0p"}
+    assert "source.http.authorization was left out" in caplog.text and "t0p" not in caplog.text
     file.write_text("Bearer\nt0p")
     with pytest.raises(PlanError, match=r"source\.http\.authorization") as error:
         load_source_secrets(tmp_path)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..api.conditions import FINAL, NOTICES, ConditionType
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Phase
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
 from ..client.jobs import Body, Job, container_spec, container_state, pods_of
 from ..client.kubectl import Kubectl, KubectlError, UserError
 from .advice import advice
@@ -19,11 +19,11 @@ from .podwords import PodWords, words_of
 
 LOG_LINES = 10
 SHOWN_EVENTS = 12
-_CONTAINERS = (CONTAINER_STAGE, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
+_CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
 
 _IS = {
     Phase.PENDING: "has not started yet",
-    Phase.STAGING: "is bringing its environment in",
+    Phase.STAGING: "is bringing its FileSets in",
     Phase.STARTING: "is starting",
     Phase.RUNNING: "is running",
     Phase.SUCCEEDED: "has succeeded",

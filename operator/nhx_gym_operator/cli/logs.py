@@ -15,7 +15,7 @@ from typing import Protocol
 import typer
 from rich.console import Console
 
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Role
 from ..client.download import download
 from ..client.jobs import (
     Body,
@@ -47,10 +47,10 @@ class Part(StrEnum):
 
 # In the order in which a job passes through them.
 CONTAINERS = {
-    Part.STAGE: CONTAINER_STAGE,
-    Part.EVALUATOR: CONTAINER_EVALUATE,
-    Part.GATE: CONTAINER_GATE,
-    Part.HOST: CONTAINER_HOST,
+    Part.STAGE: STAGE_CONTAINERS,
+    Part.EVALUATOR: (CONTAINER_EVALUATE,),
+    Part.GATE: (CONTAINER_GATE,),
+    Part.HOST: (CONTAINER_HOST,),
 }
 
 
@@ -108,7 +108,7 @@ class JsonSink:
 
 def sources_of(pods: list[Body], role: Part | None = None) -> list[Source]:
     """The containers of the job's pods that `role` means (None: all), in a run's own order."""
-    wanted = [CONTAINERS[role]] if role else list(CONTAINERS.values())
+    wanted = [container for part in ([role] if role else CONTAINERS) for container in CONTAINERS[part]]
     return [
         _source(pod, container) for pod in pods for container in wanted if container_spec(pod, container) is not None
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ..api.conditions import ConditionType, RunReason
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, CONTAINER_STAGE, Role
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Role
 from ..api.wire import Placement
 from ..client.jobs import Body, Job, attempt_of, container_spec, container_state, role_of
 
 # In the order in which a pod passes through them.
-_CONTAINERS = (CONTAINER_STAGE, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
+_CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
 _MAIN = (CONTAINER_EVALUATE, CONTAINER_HOST)
 # How a waiting container looks before anything can be wrong with it.
 _NOT_YET = {None, "", "PodInitializing", "ContainerCreating"}
@@ -64,8 +64,8 @@ def _doing(job: Job, pod: Body) -> tuple[str, bool]:
 
 
 def _at_work(job: Job, container: str) -> str:
-    if container == CONTAINER_STAGE:
-        return "brings the environment in"
+    if container in STAGE_CONTAINERS:
+        return f"brings the {container.removeprefix('stage-')} in"
     if container == CONTAINER_GATE:
         return "proves that the sandbox is closed"
     if container == CONTAINER_HOST:

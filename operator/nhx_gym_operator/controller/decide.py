@@ -21,14 +21,14 @@ from ..api.conditions import (
     SandboxReason,
     StagedReason,
 )
-from ..api.constants import CONTAINER_EVALUATE, Isolation
+from ..api.constants import CONTAINER_EVALUATE, STAGE_CONTAINERS, Isolation
 from ..api.wire import EVALUATOR_PORT, PROGRESS_PATH, Outcome, Placement, Stage
 from ..workloads import plans, pods, secrets, tokens
 from ..workloads.workload import Workload
 from . import podview
 from .clock import format_time, seconds_since
 from .draft import StatusDraft
-from .filesets import STAGES, StagingReport, reports
+from .filesets import StagingReport, reports
 from .inputs import Missing
 from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refusal, Refused
 from .policies import attempt as attempts
@@ -344,7 +344,7 @@ class _Decider:
 
     def _show_staged(self, attempt: Attempt) -> None:
         evaluator = attempt.evaluator
-        stages = [name for name in STAGES if name in podview.container_names(evaluator)] if evaluator else []
+        stages = [name for name in STAGE_CONTAINERS if name in podview.container_names(evaluator)] if evaluator else []
         if evaluator is None or not stages:
             return
         self.staged = reports(evaluator)

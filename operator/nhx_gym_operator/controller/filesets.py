@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..api.conditions import AcceptedReason, FileSetConditionType, FileSetReason
-from ..api.constants import CONTAINER_STAGE, CONTAINER_STAGE_DATASET
+from ..api.constants import STAGE_CONTAINERS
 from ..api.fileset import FileSet
 from ..api.wire import STAGE_PLAN_ENV, Staged, StagePlan
 from ..workloads.staging import described
@@ -25,7 +25,6 @@ Manifest = dict[str, Any]
 
 RESOLVED_AGAIN_SECONDS = 60.0
 UNRESOLVED_AGAIN_SECONDS = 10.0
-STAGES = (CONTAINER_STAGE, CONTAINER_STAGE_DATASET)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class StagingReport:
 
 def reports(pod: Manifest | None) -> tuple[StagingReport, ...]:
     """The reports of a pod's stage containers that have ended."""
-    found = [_report(pod, container) for container in STAGES] if pod else []
+    found = [_report(pod, container) for container in STAGE_CONTAINERS] if pod else []
     return tuple(report for report in found if report is not None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from nhx_gym_operator.api import wire
 from nhx_gym_operator.api.constants import POLICY_MODEL
 from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
 from nhx_gym_operator.api.wire import EvaluatorPlan, Message, Placement, StagePlan
+
+log = logging.getLogger(__name__)
 
 _SECRET_FIELDS = {
     wire.AUTHORIZATION: "source.http.authorization",
@@ -112,9 +115,12 @@ def load_source_secrets(directory: Path) -> dict[str, str]:
             continue
         field = f"the FileSet's {_SECRET_FIELDS[file.parent.name]}"
         try:
-            value = file.read_text(encoding="utf-8").strip()
+            stored = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise PlanError(f"{field} cannot be read: {type(error).__name__}") from error
+        value = stored.strip()
+        if value != stored:
+            log.warning("white space around %s was left out", field)
         if not (value and value.isascii() and value.isprintable()):
             raise PlanError(f"{field} is empty, or holds a line break or another character that no header can carry")
         secrets[file.parent.name] = value

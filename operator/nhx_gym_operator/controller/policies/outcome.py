@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.conditions import RunReason
-from ...api.constants import CONTAINER_EVALUATE
+from ...api.constants import CONTAINER_EVALUATE, STAGE_CONTAINERS
 from ...api.outcome import OutcomeError, decode_outcome
 from ...api.wire import Outcome
 from .. import podview
-from ..filesets import STAGES
 
 Manifest = dict[str, Any]
 
@@ -30,7 +29,7 @@ def last_outcome(evaluator: Manifest | None) -> Outcome | None:
 
 def staging_failure(evaluator: Manifest | None) -> str | None:
     """Why staging failed, in its own words; None if it has not."""
-    for container in STAGES:
+    for container in STAGE_CONTAINERS:
         ended = podview.terminated(evaluator, container) if evaluator else None
         if ended is not None and ended.get("exitCode") != 0:
             words = ended.get("message", "").strip()

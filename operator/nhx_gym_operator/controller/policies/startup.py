@@ -8,10 +8,9 @@ from enum import StrEnum
 from typing import Any
 
 from ...api.conditions import AcceptedReason, PodReason
-from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST
+from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS
 from .. import podview
 from ..clock import seconds_since
-from ..filesets import STAGES
 from ..observation import Observation
 from ..settings import Timeouts
 from . import podproblems
@@ -75,4 +74,4 @@ def _works(pod: Manifest) -> bool:
     mains = (CONTAINER_EVALUATE, CONTAINER_HOST)
     if any(podview.has_started(pod, main) for main in mains):
         return True
-    return any(podview.is_running(pod, init) for init in (*STAGES, CONTAINER_GATE))
+    return any(podview.is_running(pod, init) for init in (*STAGE_CONTAINERS, CONTAINER_GATE))
