@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,22 @@ def metadata(name: str, version: str, requires: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def wheel(environment: Path, name: str, version: str, *requires: str, tag: str = "py3-none-any") -> None:
+def wheel(
+    environment: Path,
+    name: str,
+    version: str,
+    *requires: str,
+    tag: str = "py3-none-any",
+    files: Mapping[str, str] | None = None,
+) -> None:
     (environment / "wheels").mkdir(exist_ok=True)
+    about = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(environment / f"wheels/{name}-{version}-{tag}.whl", "w") as opened:
-        opened.writestr(f"{name}-{version}.dist-info/METADATA", metadata(name, version, requires))
+        opened.writestr(f"{about}/METADATA", metadata(name, version, requires))
+        opened.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        opened.writestr(f"{about}/RECORD", "")
+        for path, text in (files or {}).items():
+            opened.writestr(path, text)
 
 
 @pytest.fixture
