@@ -51,11 +51,15 @@ class Measured:
 
 def main(arguments: list[str]) -> int:
     chosen = [BY_NAME[name] for name in arguments if name != "--write"] or list(OFFLINE)
+    measured: list[Measured] = []
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         try:
             world.build()
-            measured = [measure(world, bundled) for bundled in chosen]
+            for bundled in chosen:
+                measured.append(measure(world, bundled))
+                if "--write" in arguments and measured[-1].succeeded:
+                    write(measured[-1:])
         finally:
             world.close()
             world.remove()
@@ -64,8 +68,6 @@ def main(arguments: list[str]) -> int:
     failed = [entry.bundled.server for entry in measured if not entry.succeeded]
     if failed:
         print(f"did not succeed: {', '.join(failed)}", file=sys.stderr)
-    elif "--write" in arguments:
-        write(measured)
     return 1 if failed else 0
 
 
