@@ -333,7 +333,8 @@ def startup_timeout(world: World) -> Run:
 
 @scenario
 def object_store(world: World) -> Run:
-    """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted."""
+    """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted.
+    Another job then asks for that claim."""
     namespace, name = COLOCATED.jobs, "uploaded"
     with s3_server(world.directory / "s3", host=NODE_IP) as server:
         bucket = server.bucket("results")
@@ -348,7 +349,11 @@ def object_store(world: World) -> Run:
         cluster.delete("aej", name, namespace)
         stays = f"PersistentVolumeClaim/{name}-results-{uid[:8]}"
         left = _left(namespace, uid, {stays})
+    another = manifests.mcqa_job(namespace, "uploaded-again")
+    another["spec"]["results"] = {"persistentVolumeClaim": {"claimName": stays.partition("/")[2]}}
+    cluster.apply(another)
     facts = {"bucket": found, "left": left, "stays": stays, "secret": server.secret_access_key}
+    facts["another"] = runs.failed(world, another).job
     return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts)
 
 

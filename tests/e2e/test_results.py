@@ -6,6 +6,7 @@ import pytest
 
 from e2e.runs import Run, rows_of, strict_json, tree_of
 from e2e.sdk_alone import SdkRun
+from support.job_watch import condition
 
 BUNDLE = ("run.json", "metadata.json", "summary.json", "tasks.jsonl", "trials.jsonl", "scores.jsonl", "report.html")
 
@@ -90,6 +91,11 @@ def test_the_buckets_key_is_in_no_file_no_log_and_no_status(object_store: Run) -
 
 def test_a_retained_claim_is_all_that_a_deleted_job_leaves(object_store: Run) -> None:
     assert object_store.facts["left"] == [object_store.facts["stays"]]
+
+
+def test_another_jobs_rollouts_on_a_claim_are_refused(object_store: Run) -> None:
+    failed = condition(object_store.facts["another"], "Failed")
+    assert failed["reason"] == "ResultsNotFresh" and object_store.job["metadata"]["uid"] in failed["message"]
 
 
 @pytest.mark.parametrize("run", ["mcqa_gvisor", "mcqa_colocated"], indirect=True)
