@@ -6,7 +6,7 @@ from enum import StrEnum
 import pytest
 
 from nhx_gym_operator.api import conditions
-from nhx_gym_operator.cli import advice
+from nhx_gym_operator.cli import advice, explain
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client.jobs import Job
 from support.cli_values import call, condition, evaluator, host, job
@@ -109,7 +109,6 @@ def test_the_last_words_of_a_container_that_ended_badly_are_shown(cluster):
 
     assert "Last lines of mcqa-host-0-1/gym-host\n| KeyError: 'simple_agnet'" in output
     assert "gym-host ended with exit code 1 (Error)" in output
-    assert [line for line in cluster.calls("logs") if "--tail=10" in line] == cluster.calls("logs") != []
 
 
 def test_what_is_odd_about_the_data_is_said_beside_the_jobs_own_end(cluster):
@@ -126,6 +125,43 @@ def test_what_is_odd_about_the_data_is_said_beside_the_jobs_own_end(cluster):
 def event(uid, message, when, kind="Pod", name="mcqa-evaluator-1"):
     about = {"kind": kind, "name": name, "uid": uid}
     return {"metadata": {}, "involvedObject": about, "reason": "Why", "message": message, "lastTimestamp": when}
+
+
+LOG = """\
+(agent) INFO: ready
+Traceback (most recent call last):
+  File "/app.py", line 4, in <module>
+    run()
+    ~~~^^
+pydantic_core.ValidationError: 1 validation error for Config
+grading_mode
+  Input should be 'boxed'
+    For further information visit the page
+more
+"""
+
+
+def test_the_exception_is_found_although_others_went_on_logging(cluster):
+    bad = {"gym-host": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("HostStartupFailed", "`mcqa` finished unexpectedly"))])
+    cluster.write("pods", [host(states=bad)])
+    cluster.add_log("mcqa-host-0-1", "gym-host", LOG + "(agent) INFO: still here\n" * 50)
+
+    output = call("explain", "mcqa").output
+
+    errors = output[output.index("Errors in the log of mcqa-host-0-1/gym-host") :].splitlines()[1:5]
+    assert errors == [
+        "| pydantic_core.ValidationError: 1 validation error for Config",
+        "| grading_mode",
+        "|   Input should be 'boxed'",
+        "|     For further information visit the page",
+    ]
+    assert output.count("still here") == 10
+
+
+def test_a_log_without_an_exception_has_no_errors_and_a_torn_one_breaks_nothing():
+    assert explain.exceptions_in(["INFO: fine"]) == []
+    assert explain.exceptions_in(["Traceback (most recent call last):", "  File"]) == []
 
 
 def test_a_log_that_the_cause_quotes_is_not_shown_twice(cluster):

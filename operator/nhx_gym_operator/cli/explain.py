@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +18,11 @@ from .output import age, say, seconds_since, span, table
 from .podwords import PodWords, words_of
 
 LOG_LINES = 10
+SEARCHED_LINES = 500
+"""How far back the exception is looked for that a container ended of: others went on logging."""
+SHOWN_EXCEPTIONS = 2
+_AFTER_EXCEPTION = 3
+"""Lines after an exception's first, which often hold the point of it."""
 SHOWN_EVENTS = 12
 _CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
 
@@ -49,6 +54,8 @@ class Tail:
     pod: str
     container: str
     lines: list[str]
+    errors: list[str]
+    """The last exceptions in its log, without their frames."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ def explain(kubectl: Kubectl, job: Job) -> Explanation:
         pods=words_of(job, pods),
         events=events,
         unread=unread,
-        tails=[tail for tail in _tails(kubectl, pods) if not _is_said(tail, cause)],
+        tails=[_unsaid(tail, cause) for tail in _tails(kubectl, pods)],
     )
 
 
@@ -171,17 +178,31 @@ def _tails(kubectl: Kubectl, pods: list[Body]) -> list[Tail]:
                 continue
             name = pod["metadata"]["name"]
             try:
-                text = kubectl.text("logs", name, f"--container={container}", f"--tail={LOG_LINES}")
+                text = kubectl.text("logs", name, f"--container={container}", f"--tail={SEARCHED_LINES}")
             except UserError:
                 continue
-            found.append(Tail(name, container, text.rstrip("\n").splitlines()))
+            lines = text.rstrip("\n").splitlines()
+            found.append(Tail(name, container, lines[-LOG_LINES:], exceptions_in(lines)))
     return found
 
 
-def _is_said(tail: Tail, cause: Body) -> bool:
-    """Whether the cause quotes these lines already."""
+def exceptions_in(lines: list[str]) -> list[str]:
+    """The ends of the last Python tracebacks, in their order."""
+    ends = []
+    for number, line in enumerate(lines):
+        if not line.endswith("Traceback (most recent call last):"):
+            continue
+        end = next((at for at in range(number + 1, len(lines)) if not lines[at].startswith((" ", "\t"))), len(lines))
+        ends.append(lines[end : end + 1 + _AFTER_EXCEPTION])
+    return [line for end in ends[-SHOWN_EXCEPTIONS:] for line in end]
+
+
+def _unsaid(tail: Tail, cause: Body) -> Tail:
+    """Without what the cause quotes already."""
+    said = cause.get("message", "")
     last = next((line.strip() for line in reversed(tail.lines) if line.strip()), "")
-    return last in cause.get("message", "")
+    errors = [line for line in tail.errors if line.strip() not in said]
+    return replace(tail, lines=[] if last in said else tail.lines, errors=errors)
 
 
 def print_explanation(found: Explanation, out: Console) -> None:
@@ -190,6 +211,8 @@ def print_explanation(found: Explanation, out: Console) -> None:
         say(out, f"{found.cause.get('reason')}: {found.cause.get('message') or 'no particulars'}")
     for note in found.notes:
         say(out, f"- {note}")
+    for tail in found.tails:
+        _print_lines(out, f"Errors in the log of {tail.pod}/{tail.container}", tail.errors)
     if found.advice:
         _heading(out, "What to do")
         for number, line in enumerate(found.advice, 1):
@@ -206,9 +229,14 @@ def print_explanation(found: Explanation, out: Console) -> None:
             say(out, f"they cannot be read: {found.unread}")
         out.print(table(("AGE", "ABOUT", "REASON", "MESSAGE"), _event_rows(found.events)))
     for tail in found.tails:
-        _heading(out, f"Last lines of {tail.pod}/{tail.container}")
-        for line in tail.lines:
-            say(out, f"| {line}")
+        _print_lines(out, f"Last lines of {tail.pod}/{tail.container}", tail.lines)
+
+
+def _print_lines(out: Console, heading: str, lines: list[str]) -> None:
+    if lines:
+        _heading(out, heading)
+    for line in lines:
+        say(out, f"| {line}")
 
 
 def _heading(out: Console, words: str) -> None:
