@@ -34,13 +34,21 @@ def unpack(archive: Path, target: Path) -> None:
         if head.startswith(_ZIP):
             _unzip(archive, target)
         else:
-            opener = next((open_ for magic, open_ in _OPENERS.items() if head.startswith(magic)), Path.open)
-            with opener(archive) if opener is not Path.open else archive.open("rb") as stream:
+            with _decompressed(archive, head) as stream:
                 _untar(_Bounded(stream), target)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError) as error:
-        raise StagingError(f"the archive cannot be unpacked: {error}") from error
-    except (FileExistsError, NotADirectoryError, IsADirectoryError, OSError) as error:
+        raise StagingError(
+            f"the archive cannot be unpacked ({error}): it is damaged, or no .tar, .tar.gz, .tar.bz2, .tar.xz or .zip"
+        ) from error
+    except OSError as error:
         raise StagingError(f"the archive cannot be unpacked: {error}".replace(f"{target}/", "")) from error
+
+
+def _decompressed(archive: Path, head: bytes) -> IO[bytes]:
+    for magic, opener in _OPENERS.items():
+        if head.startswith(magic):
+            return opener(archive)
+    return archive.open("rb")
 
 
 class _Bounded(io.RawIOBase):

@@ -75,7 +75,7 @@ class Downloader:
             except TimeoutError as error:
                 if self._left() <= 0:
                     raise StagingError(f"{shown} was not fetched within {DEADLINE_S:g} s") from error
-                trouble = _Again(f"no data for {_READ_S:g} s")
+                trouble = _Again(str(error) or "no answer in time")
             except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
                 raise StagingError(self._distrust(error)) from error
             except (aiohttp.ClientError, ConnectionError) as error:
