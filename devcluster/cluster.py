@@ -150,4 +150,4 @@ def down(purge: bool) -> None:
             leftovers.purge()
             report.say(f"{paths.state_dir()} is gone; binaries stay in {paths.cache_dir()}")
         else:
-            report.say("images were kept")
+            report.say("loaded images, certificates and logs stay; `python3 -m devcluster down --purge` removes them")

@@ -54,8 +54,8 @@ def _show_daemon(daemon: processes.Daemon) -> bool:
     if who:
         since = time.strftime("%F %T", time.localtime(processes.recorded(daemon.name)["since"]))
         word = "healthy" if healthy else "NO ANSWER" if who.is_alive() else "GONE"
-        state = f"{word:10} pid {who.pid:<8} since {since}"
-    report.say(f"{daemon.name:24} {state:47} {daemon.log}")
+        state = f"{word:10} pid {who.pid:<8} started {since}"
+    report.say(f"{daemon.name:24} {state:48} {daemon.log}")
     return healthy
 
 
