@@ -108,6 +108,7 @@ def _keep_previous_logs() -> None:
 
 def start_all() -> bool:
     network.ensure()
+    pki.ensure_admin()
     mounts.share_kubelet_dir()
     cgroups.ensure()
     paths.volumes_dir().mkdir(parents=True, exist_ok=True)
@@ -145,6 +146,7 @@ def down(purge: bool) -> None:
         leftovers.refuse_rivals()  # the firewall's chains might be theirs
         with report.step("stopping the cluster"):
             leftovers.clear()
+            pki.remove_admin()
             network.remove()
         if purge:
             leftovers.purge()

@@ -34,6 +34,7 @@ class Leaf:
     has_kubeconfig: bool = True
 
 
+ADMIN = "admin"
 _API_NAMES = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", f"kubernetes.default.svc.{CLUSTER_DOMAIN}"]
 LEAVES = (
     Leaf(
@@ -44,7 +45,7 @@ LEAVES = (
     ),
     Leaf("apiserver-kubelet", "/O=system:masters/CN=apiserver-kubelet", has_kubeconfig=False),
     Leaf("front-proxy", "/CN=front-proxy", has_kubeconfig=False),
-    Leaf("admin", "/O=system:masters/CN=devcluster-admin"),
+    Leaf(ADMIN, "/O=system:masters/CN=devcluster-admin"),
     Leaf("kube-controller-manager", "/CN=system:kube-controller-manager"),
     Leaf("kube-scheduler", "/CN=system:kube-scheduler"),
     Leaf("kubelet", f"/O=system:nodes/CN=system:node:{NODE_NAME}", f"IP:{NODE_IP},DNS:{NODE_NAME}"),
@@ -89,6 +90,21 @@ def create() -> None:
         path.chmod(0o600)
     shutil.rmtree(paths.pki_dir(), ignore_errors=True)
     os.rename(folder, paths.pki_dir())
+
+
+def ensure_admin() -> None:
+    """The kubeconfig that people use. It is there as long as the cluster is: without the cluster's routes, packets to
+    the address in it would leave this machine."""
+    path = paths.kubeconfig()
+    if not path.exists():
+        fresh = path.with_name(path.name + ".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(render_kubeconfig(paths.pki_dir(), ADMIN))
+        fresh.rename(path)
+
+
+def remove_admin() -> None:
+    paths.kubeconfig().unlink(missing_ok=True)
 
 
 def _authority(folder: Path) -> None:

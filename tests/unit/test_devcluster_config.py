@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from devcluster import addons, containerd, control_plane, node, pki, settings, status
+from devcluster import addons, containerd, control_plane, node, paths, pki, settings, status
 
 
 def test_containerd_is_told_of_both_runtimes_and_keeps_mounts_in_its_own_folder() -> None:
@@ -67,3 +67,16 @@ def test_a_version_is_read_from_go_mod() -> None:
 def test_the_status_ends_with_what_to_do(state, words):
     usual = {"ready": False, "busy": False, "gone": [], "started": ["etcd", "kubelet"], "keeps_objects": True}
     assert words in status.next_step(**(usual | state))
+
+
+def test_the_kubeconfig_goes_with_the_cluster_and_comes_back_as_it_was(monkeypatch, tmp_path):
+    monkeypatch.setenv("NHX_DEVCLUSTER_STATE", str(tmp_path))
+    pki.create()
+    before = paths.kubeconfig().read_text()
+
+    pki.remove_admin()
+    assert not paths.kubeconfig().exists() and pki.is_valid()
+
+    pki.ensure_admin()
+    assert paths.kubeconfig().read_text() == before
+    assert paths.kubeconfig().stat().st_mode & 0o777 == 0o600
