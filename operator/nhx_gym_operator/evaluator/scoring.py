@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nhx_evals_sdk.agent_eval.evaluator import AgentEvaluator
 from nhx_evals_sdk.agent_eval.results import AgentEvalResult, AgentEvalSummary
@@ -167,7 +167,7 @@ async def evaluate(
         fail_fast=plan.fail_fast,
     )
     scores: list[AgentEvalTaskScore] = []
-    trials: list[AgentEvalTrial] = []
+    trials: list[_Ended] = []
     gym_run = work_dir / "gym_run"
     files = _Parts([work_dir / name for name in BUNDLE_LISTS] + [gym_run / name for name in (ROLLOUTS, FAILURES)])
     size = max(1, ROLLOUTS_AT_ONCE // plan.target.num_repeats)
@@ -181,9 +181,13 @@ async def evaluate(
         for score in result.scores:
             score.metadata.clear()
         scores += result.scores
-        trials += [trial.model_copy(update={"output": None, "evidence": None}) for trial in result.trials]
-    summary = AgentEvalSummary.from_scores(
-        scores, tasks=tasks, trials=trials, extra_scores=runner.run_aggregate_scores()
+        trials += [_Ended(trial.id, trial.error) for trial in result.trials]
+    summary = await asyncio.to_thread(
+        AgentEvalSummary.from_scores,
+        scores,
+        tasks=tasks,
+        trials=trials,
+        extra_scores=runner.run_aggregate_scores(),
     )
     finished = datetime.now(UTC)
     whole = AgentEvalResult.model_construct(
@@ -206,6 +210,13 @@ async def evaluate(
     await asyncio.to_thread(whole.persist)
     files.finish()
     return summary
+
+
+class _Ended(NamedTuple):
+    """All that the SDK's summary reads of a trial."""
+
+    id: str
+    error: TrialError | None
 
 
 class _Parts:
