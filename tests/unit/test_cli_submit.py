@@ -1,11 +1,13 @@
 """`kubectl nhx submit`: what is sent for a manifest and for flags, and what is refused before anything is."""
 
+import base64
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 
+from nhx_gym_operator.api.fileset import FileSet
 from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.cli.exits import ExitCode
 from support.cli_values import call
@@ -105,6 +107,59 @@ def test_a_row_file_that_cannot_be_sent_is_refused_and_nothing_is_made(cluster, 
     assert result.exit_code == ExitCode.USAGE
     assert words in result.output and str(file) in result.output
     assert nothing_was_sent(cluster)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An environment as it lies on a developer's disk."""
+    mine = tmp_path / "mine"
+    (mine / "resources_servers/mine/__pycache__").mkdir(parents=True)
+    (mine / ".git").mkdir()
+    (mine / "nemo-environment.yaml").write_text("format: native-v1")
+    (mine / "resources_servers/mine/app.py").write_text("print('ä')")
+    (mine / "resources_servers/mine/table.bin").write_bytes(b"\xff\x00")
+    (mine / "resources_servers/mine/__pycache__/app.pyc").write_bytes(b"x")
+    (mine / ".git/config").write_text("x")
+    return mine
+
+
+def test_a_local_environment_becomes_a_file_set_that_goes_with_the_job(cluster, folder):
+    result = call("submit", *FLAGS, BUNDLED, f"--environment={folder}", "--name=mine")
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    made = sent(cluster)
+    assert [entry["kind"] for entry in cluster.read("sent")] == ["AgentEvalJob", "ConfigMap", "FileSet"]
+    file_set = FileSet.model_validate(made["FileSet"])
+    named = made["AgentEvalJob"]["spec"]["target"]["gym"]["environment"]["fileSet"]["name"]
+    source = file_set.spec.source.config_map
+    assert (named, source.name) == (file_set.metadata.name, made["ConfigMap"]["metadata"]["name"])
+    texts, others = made["ConfigMap"]["data"], made["ConfigMap"]["binaryData"]
+    found = {item.path: texts.get(item.key) or base64.b64decode(others[item.key]) for item in source.items}
+    assert found == {
+        "nemo-environment.yaml": "format: native-v1",
+        "resources_servers/mine/app.py": "print('ä')",
+        "resources_servers/mine/table.bin": b"\xff\x00",
+    }
+    assert {
+        owner["uid"] for kind in ("ConfigMap", "FileSet") for owner in made[kind]["metadata"]["ownerReferences"]
+    } == {"4f2c"}
+
+
+def test_a_folder_that_is_no_environment_or_too_large_is_refused_before_anything_is_sent(cluster, folder):
+    (folder / "weights.txt").write_text("x" * 1024 * 1024)
+    large = call("submit", *FLAGS, BUNDLED, f"--environment={folder}")
+    (folder / "nemo-environment.yaml").unlink()
+    bare = call("submit", *FLAGS, BUNDLED, f"--environment={folder}")
+
+    assert large.exit_code == bare.exit_code == ExitCode.USAGE
+    assert "ConfigMap of 1 MiB" in large.output and "has no nemo-environment.yaml" in bare.output
+    assert nothing_was_sent(cluster)
+
+
+def test_an_environment_without_a_slash_is_a_file_sets_name(cluster):
+    assert call("submit", *FLAGS, BUNDLED, "--environment=mine").exit_code == ExitCode.DONE
+    gym = sent(cluster)["AgentEvalJob"]["spec"]["target"]["gym"]
+    assert gym["environment"] == {"fileSet": {"name": "mine"}}
 
 
 MANIFEST = """\

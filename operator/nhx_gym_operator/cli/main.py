@@ -76,7 +76,14 @@ def submit_command(
     agent_config: Annotated[str | None, typer.Option(metavar="PATH", help="The agent's file in NeMo Gym.")] = None,
     agent_ref_name: Annotated[str | None, typer.Option(help="The agent's name in the environment.")] = None,
     model_type: Annotated[str | None, typer.Option(help="inference_provider, openai_model or vllm_model.")] = None,
-    environment: Annotated[str | None, typer.Option(metavar="FILESET", help="Brings code of your own.")] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|FILESET",
+            help="Brings code of your own: a folder of this machine (with a slash, ./mine), or a FileSet's name.",
+            autocompletion=files,
+        ),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(

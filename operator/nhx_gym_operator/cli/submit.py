@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from ..api.constants import API_VERSION, JOB_KIND, MANAGED_BY_LABEL, POLICY_MODEL
+from ..api.constants import API_VERSION, JOB_KIND, POLICY_MODEL
 from ..api.models import ModelSpec
 from ..api.resource import KeyRef
 from ..api.results import Results
@@ -23,13 +23,8 @@ from ..client.kubectl import Kubectl, KubectlError, Refused, UserError
 from ..submission.convert import job_of, manifest_of, new_name
 from ..submission.spec_file import explained, is_spec_file, parse_spec
 from ..submission.target import AgentEvalInputSpec
+from . import local_files
 from .exits import UsageProblem
-
-CONFIG_MAP_BYTES = 1024 * 1024
-"""What the API server takes for one ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
-_ROWS_KEY = "rows.jsonl"
-_ENVELOPE_BYTES = 4096
-"""Room for the ConfigMap's own fields beside the rows."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +58,18 @@ class Flags:
 
 @dataclass(frozen=True)
 class Submission:
-    """What is sent: the job, what stands beside it in the same file, and rows from this machine."""
+    """What is sent: the job, what stands beside it in the same file, and what comes from files of this machine."""
 
     job: Body
     beside: list[Body] = field(default_factory=list)
-    rows: str | None = None
-    """The text of a local row file; it goes into a ConfigMap of the job's."""
+    own: list[Body] = field(default_factory=list)
+    """They belong to the job and go with it."""
     warn_of_gym: bool = False
     """Whether it comes from where Gym runs too, so that a Gym of another version is worth a word."""
 
     @property
     def objects(self) -> list[Body]:
-        own = [rows_config_map(self.job, self.rows)] if self.rows is not None else []
-        return [*self.beside, *own, self.job]
+        return [*self.beside, *self.own, self.job]
 
 
 def from_flags(flags: Flags, name: str | None) -> Submission:
@@ -96,6 +90,7 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         )
     name = name or new_name(flags.resources_server or "gym")
     dataset, rows = dataset_of(flags.dataset or "", name)
+    environment, files = environment_of(flags.environment, name) if flags.environment else (None, [])
     gym = {
         "agent": flags.agent,
         "agentConfig": flags.agent_config,
@@ -107,7 +102,7 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         "startupTimeoutSeconds": flags.startup_timeout,
         "collectionTimeoutSeconds": flags.collection_timeout,
         "hydraParams": hydra_params(flags.hydra_params),
-        "environment": {"fileSet": {"name": flags.environment}} if flags.environment else None,
+        "environment": environment,
     }
     spec = {
         "tasks": _set({"dataset": dataset, "limit": flags.limit}),
@@ -118,7 +113,7 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         "labels": dict(_pair("--label", label) for label in flags.labels),
     }
     job = {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": _set(spec)}
-    return Submission(job, rows=rows)
+    return Submission(job, own=[*files, *rows])
 
 
 def from_file(
@@ -154,7 +149,7 @@ def from_spec(
     if others:
         raise UsageProblem(f"{source} says what to run; {', '.join(others)} can't change it.")
     name = name or new_name(spec.target.resources_server)
-    dataset, rows = dataset_of(flags.dataset, name) if flags.dataset else (None, None)
+    dataset, rows = dataset_of(flags.dataset, name) if flags.dataset else (None, [])
     if flags.limit and not dataset:
         raise UsageProblem("--limit goes with --dataset; the tasks that a spec file names are taken whole.")
     more: Body = {"results": Results.model_validate(results_of(flags.results))} if flags.results else {}
@@ -170,7 +165,7 @@ def from_spec(
     manifest = manifest_of(job)
     if flags.min_coverage is not None:
         manifest["spec"]["minCoverage"] = flags.min_coverage
-    return Submission(manifest, rows=rows, warn_of_gym=True)
+    return Submission(manifest, own=rows, warn_of_gym=True)
 
 
 def _models(flags: Flags, source: str) -> list[ModelSpec]:
@@ -235,20 +230,21 @@ def send(kubectl: Kubectl, submission: Submission) -> Job:
         job = Job(kubectl.json("create", "--filename=-", stdin=json.dumps(submission.job)))
     except KubectlError as error:
         raise _explained(error, submission.job) from None
-    if submission.rows is not None:
-        _send_rows(kubectl.in_namespace(job.namespace), submission, job)
+    for entry in submission.own:
+        _send_own(kubectl.in_namespace(job.namespace), entry, job)
     return job
 
 
-def _send_rows(kubectl: Kubectl, submission: Submission, job: Job) -> None:
-    """After the job, which waits for them: only then is there an owner with which they go."""
-    rows = rows_config_map(submission.job, submission.rows or "", owner=job)
+def _send_own(kubectl: Kubectl, entry: Body, job: Job) -> None:
+    """After the job, which waits for it: only then is there an owner with which it goes."""
+    owner = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid}
+    owned = {**entry, "metadata": {**entry["metadata"], "ownerReferences": [owner]}}
     try:
-        kubectl.text("create", "--filename=-", stdin=json.dumps(rows))
+        kubectl.text("create", "--filename=-", stdin=json.dumps(owned))
     except UserError as error:
         raise Refused(
-            f"job `{job.name}` was made and waits for its rows, but ConfigMap `{rows['metadata']['name']}` was not: "
-            f"{error}\nTo remove the job: `kubectl delete aej {job.name} -n {job.namespace}`."
+            f"job `{job.name}` was made, but {entry['kind']} `{entry['metadata']['name']}`, which it waits for, was "
+            f"not: {error}\nTo remove the job: `kubectl delete aej {job.name} -n {job.namespace}`."
         ) from None
 
 
@@ -264,61 +260,33 @@ def _explained(error: KubectlError, job: Body) -> UserError:
     return Refused(error.stderr) if error.refused else error
 
 
-def rows_config_map(job: Body, rows: str, owner: Job | None = None) -> Body:
-    """It belongs to the job and goes with it."""
-    metadata: Body = {
-        "name": _rows_name(job["metadata"]["name"]),
-        "labels": {MANAGED_BY_LABEL: "kubectl-nhx"},
-    }
-    if owner:
-        reference = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": owner.name, "uid": owner.uid}
-        metadata["ownerReferences"] = [reference]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_ROWS_KEY: rows}}
-
-
-def _rows_name(job: str) -> str:
-    return f"{job}-rows"
-
-
-def dataset_of(text: str, job: str) -> tuple[Body, str | None]:
-    """The `dataset` of a job for what --dataset says, and the text of a local file."""
+def dataset_of(text: str, job: str) -> tuple[Body, list[Body]]:
+    """The `dataset` of a job for what --dataset says, and what is to be made for it."""
     kind, colon, rest = text.partition(":")
     if colon and kind == "bundled":
-        return {"bundled": rest}, None
+        return {"bundled": rest}, []
     if colon and kind in ("configmap", "fileset", "pvc"):
         name, slash, path = rest.partition("/")
         if not slash or not name or not path:
             raise UsageProblem(f"--dataset {kind}: wants {kind}:NAME/{'KEY' if kind == 'configmap' else 'PATH'}.")
         match kind:
             case "configmap":
-                return {"configMap": {"name": name, "key": path}}, None
+                return {"configMap": {"name": name, "key": path}}, []
             case "fileset":
-                return {"fileSet": {"name": name, "path": path}}, None
+                return {"fileSet": {"name": name, "path": path}}, []
             case _:
-                return {"persistentVolumeClaim": {"claimName": name, "path": path}}, None
-    return {"configMap": {"name": _rows_name(job), "key": _ROWS_KEY}}, _local_rows(Path(text))
+                return {"persistentVolumeClaim": {"claimName": name, "path": path}}, []
+    config_map = local_files.rows(Path(text), job)
+    return {"configMap": {"name": config_map["metadata"]["name"], "key": local_files.ROWS_KEY}}, [config_map]
 
 
-def _local_rows(file: Path) -> str:
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise UsageProblem(
-            f"--dataset: {file} cannot be read here: {error.strerror}. A file that is elsewhere is written "
-            "bundled:PATH (ships with NeMo Gym), configmap:NAME/KEY, fileset:NAME/PATH or pvc:CLAIM/PATH."
-        ) from None
-    if len(content) > CONFIG_MAP_BYTES - _ENVELOPE_BYTES:
-        raise UsageProblem(
-            f"--dataset: {file} has {len(content):,} bytes, and a file from this machine goes into a ConfigMap, which "
-            f"holds {CONFIG_MAP_BYTES - _ENVELOPE_BYTES:,}. Put it on a PersistentVolumeClaim and pass pvc:CLAIM/PATH."
-        )
-    if not content.strip():
-        raise UsageProblem(f"--dataset: {file} is empty.")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UsageProblem(f"--dataset: line {line} of {file} is not UTF-8; save it as UTF-8.") from None
+def environment_of(text: str, job: str) -> tuple[Body, list[Body]]:
+    """The `environment` of a job for what --environment says, and what is to be made for it: a path has a slash, and
+    the name of a FileSet has none."""
+    if "/" not in text:
+        return {"fileSet": {"name": text}}, []
+    config_map, file_set = local_files.environment(Path(text), job)
+    return {"fileSet": {"name": file_set["metadata"]["name"]}}, [config_map, file_set]
 
 
 def model_of(flags: Flags) -> Body:

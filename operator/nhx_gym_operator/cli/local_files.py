@@ -1,0 +1,96 @@
+"""Files of this machine as objects that a job can name: rows, and an environment of one's own."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from ..api.constants import API_VERSION, FILESET_KIND, MANAGED_BY_LABEL
+from ..api.fileset import ConfigMapSource, Purpose
+from ..client.jobs import Body
+from .exits import UsageProblem
+
+CONFIG_MAP_BYTES = 1024 * 1024
+"""What the API server takes for one ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
+ROWS_KEY = "rows.jsonl"
+_ENVELOPE_BYTES = 4096
+"""Room for the ConfigMap's own fields beside the content."""
+_FILE_ENVELOPE_BYTES = 64
+_DECLARATION = "nemo-environment.yaml"
+_MOST_FILES = next(
+    rule.max_length for rule in ConfigMapSource.model_fields["items"].metadata if hasattr(rule, "max_length")
+)
+
+
+def rows(file: Path, job: str) -> Body:
+    """A ConfigMap with the row file, byte for byte."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UsageProblem(
+            f"--dataset: {file} cannot be read here: {error.strerror}. A file that is elsewhere is written "
+            "bundled:PATH (ships with NeMo Gym), configmap:NAME/KEY, fileset:NAME/PATH or pvc:CLAIM/PATH."
+        ) from None
+    if len(content) > CONFIG_MAP_BYTES - _ENVELOPE_BYTES:
+        raise UsageProblem(
+            f"--dataset: {file} has {len(content):,} bytes, and a file from this machine goes into a ConfigMap, which "
+            f"holds {CONFIG_MAP_BYTES - _ENVELOPE_BYTES:,}. Put it on a PersistentVolumeClaim and pass pvc:CLAIM/PATH."
+        )
+    if not content.strip():
+        raise UsageProblem(f"--dataset: {file} is empty.")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UsageProblem(f"--dataset: line {line} of {file} is not UTF-8; save it as UTF-8.") from None
+    return _config_map(f"{job}-rows", {ROWS_KEY: text}, {})
+
+
+def environment(folder: Path, job: str) -> tuple[Body, Body]:
+    """A ConfigMap with the folder's files and the FileSet that gives each its path again. Left out: what is hidden, and
+    what Python leaves behind."""
+    if not (folder / _DECLARATION).is_file():
+        raise UsageProblem(
+            f"--environment: {folder} has no {_DECLARATION}, which an environment has at its root. The name of a "
+            "FileSet is written without a slash."
+        )
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and _belongs(path.relative_to(folder)))
+    if len(paths) > _MOST_FILES:
+        raise UsageProblem(
+            f"--environment: {folder} has {len(paths)} files, and a FileSet of a ConfigMap {_MOST_FILES}."
+        )
+    items, texts, others = [], {}, {}
+    for number, path in enumerate(paths):
+        # A key may hold no slash.
+        key = f"file-{number}"
+        items.append({"key": key, "path": path.relative_to(folder).as_posix()})
+        content = path.read_bytes()
+        try:
+            texts[key] = content.decode()
+        except UnicodeDecodeError:
+            others[key] = base64.b64encode(content).decode()
+    size = sum(len(value.encode()) for value in (*texts.values(), *others.values()))
+    if size > CONFIG_MAP_BYTES - _ENVELOPE_BYTES - _FILE_ENVELOPE_BYTES * len(paths):
+        raise UsageProblem(
+            f"--environment: {folder} has {size:,} bytes, and files from this machine go into a ConfigMap of 1 MiB. "
+            "Make a FileSet with another source (a claim, an archive, S3, an image) and pass its name."
+        )
+    name = f"{job}-environment"
+    source = {"configMap": {"name": name, "items": items}}
+    file_set = {
+        "apiVersion": API_VERSION,
+        "kind": FILESET_KIND,
+        "metadata": {"name": name},
+        "spec": {"purpose": Purpose.ENVIRONMENT.value, "source": source},
+    }
+    return _config_map(name, texts, others), file_set
+
+
+def _belongs(path: Path) -> bool:
+    return not any(part.startswith(".") or part == "__pycache__" for part in path.parts) and path.suffix != ".pyc"
+
+
+def _config_map(name: str, texts: dict[str, str], others: dict[str, str]) -> Body:
+    metadata = {"name": name, "labels": {MANAGED_BY_LABEL: "kubectl-nhx"}}
+    data = {field: values for field, values in (("data", texts), ("binaryData", others)) if values}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **data}
