@@ -91,6 +91,10 @@ images: cluster ## build the images and load those that changed
 bench: $(VENV)/installed cluster images ## measure: latency, rollouts per second, memory
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/run.py
 
+.PHONY: bench-rows
+bench-rows: $(VENV)/installed ## measure: 100,000 rows through the evaluator, without Gym
+	PYTHONPATH=operator:tests:. $(BIN)/python bench/many_rows.py
+
 .PHONY: environments
 environments: $(VENV)/installed cluster images ## NeMo Gym's own environments, one after the other, measured
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/environments.py

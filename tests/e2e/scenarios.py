@@ -170,6 +170,26 @@ def rows_on_claim(world: World) -> Run:
     return Run(run.job, run.states, run.pods, run.logs, run.bundle, {"events": events})
 
 
+MANY_ROWS = 500
+_MAKE_ROWS = f"""
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+for number in range({MANY_ROWS}):
+    print(json.dumps(rows[number % len(rows)] | {{"uuid": str(number)}}))
+"""
+
+
+@scenario
+def many_rows(world: World) -> Run:
+    """mcqa's five questions a hundred times, each time another row."""
+    make = f"python -c '{_MAKE_ROWS}' /opt/nhx/datasets/{manifests.MCQA_ROWS} > rows.jsonl"
+    _fill_claim(RUNC.jobs, "many-rows", make)
+    job = manifests.mcqa_job(RUNC.jobs, "many-rows", numRepeats=1)
+    job["spec"]["tasks"] = {"dataset": {"persistentVolumeClaim": {"claimName": "many-rows", "path": "rows.jsonl"}}}
+    cluster.apply(job)
+    return runs.succeeded(world, job)
+
+
 STORED_TASKS = """
 import sys
 from nhx_evals_sdk.agent_eval.runtimes.gym import discover_gym_tasks

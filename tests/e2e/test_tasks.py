@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.manifests import MCQA_TASKS, REPEATS
 from e2e.runs import Run, rows_of
+from e2e.scenarios import MANY_ROWS
 from support.job_watch import condition
 
 
@@ -33,3 +36,11 @@ def test_a_job_out_of_tokens_makes_no_further_call_and_keeps_what_it_has(out_of_
     assert out_of_tokens.status["progress"]["done"] == 1
     assert out_of_tokens.status["progress"]["total"] == (MCQA_TASKS - 1) * REPEATS
     assert out_of_tokens.aggregates["gym_reward.reward"]["count"] == 1
+
+
+@pytest.mark.nightly
+def test_five_hundred_rows_on_a_claim_go_through_real_gym(many_rows: Run) -> None:
+    assert many_rows.status["progress"]["summary"] == f"{MANY_ROWS}/{MANY_ROWS}"
+    reward = many_rows.aggregates["gym_reward.reward"]
+    assert (reward["count"], round(reward["value"], 9)) == (MANY_ROWS, 0.8)
+    assert len(set(ids(many_rows))) == MANY_ROWS
