@@ -116,6 +116,9 @@ async def test_what_was_counted_when_the_last_record_was_written_is_there_again(
         journal.measure = lambda tokens=tokens: {"policy": ModelUsage(calls=tokens // 120, total_tokens=tokens)}
         await journal.add_failure(KEY, "task", KILLED)
     await journal.close()
+    again = Journal.open(path, HEADER)
+    await again.add_environment("sha256:e")  # before anything is counted again
+    await again.close()
     assert Journal.open(path, HEADER).usage == {"policy": ModelUsage(calls=2, total_tokens=240)}
 
 

@@ -103,7 +103,7 @@ class Journal:
 
     `results` has each rollout with a reward, `failures` the last failure of each other. A result stays: what is
     delivered a second time, or fails later, changes nothing. `usage` is what the job's models had counted, by name,
-    when the last record was written; `measure` says what they count now.
+    when the last record was written; `measure` says what they count now, once there is a gateway that counts.
     """
 
     path: Path
@@ -111,7 +111,7 @@ class Journal:
     results: Results = field(init=False)
     failures: dict[RolloutKey, Failure] = field(default_factory=dict)
     usage: dict[str, ModelUsage] = field(default_factory=dict)
-    measure: Callable[[], Mapping[str, ModelUsage]] = dict
+    measure: Callable[[], Mapping[str, ModelUsage]] | None = None
     environments: list[str] = field(default_factory=list)
     """Digests of the environments that were staged for this job, the latest last."""
     _file: BinaryIO | None = None
@@ -178,7 +178,8 @@ class Journal:
             self._file = None
 
     async def _append(self, record: dict[str, Any], key: RolloutKey | None = None, reward: float = 0.0) -> None:
-        record["usage"] = {name: usage.model_dump(exclude_defaults=True) for name, usage in self.measure().items()}
+        counted = self.measure() if self.measure else self.usage
+        record["usage"] = {name: usage.model_dump(exclude_defaults=True) for name, usage in counted.items()}
         done = asyncio.get_running_loop().create_future()
         self._pending.append(_Pending(_line(record), done, key, reward))
         if self._writer is None or self._writer.done():
