@@ -413,6 +413,9 @@ def _reported() -> Iterator[None]:
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(exits.of_error(error)) from None
+    except BrokenPipeError:
+        # `… | head`: whoever read has enough, and typer ends quietly.
+        raise
     except OSError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(ExitCode.ERROR) from None
