@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..api.conditions import FINAL, NOTICES, ConditionType
+from ..api.conditions import NOTICES, ConditionType
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
 from ..client.jobs import Body, Job, container_spec, container_state, pods_of
 from ..client.kubectl import Kubectl, KubectlError, UserError
@@ -132,8 +132,8 @@ def _notes(job: Job) -> list[str]:
             calls = usage.get("calls", 0) + usage["failedCalls"]
             notes.append(f"{usage['failedCalls']} of {calls} calls to model {name} failed")
     notes += [f"{entry['type']}: {entry.get('message')}" for entry in _beside(job)]
-    location = (status.get("results") or {}).get("location")
-    if location and job.finished:
+    location = job.results_location
+    if location and job.finished and (status.get("results") or {}).get("path"):
         notes.append(f"its results are in {location}: `kubectl nhx download {job.name} DIR -n {job.namespace}`")
     return notes
 
@@ -219,7 +219,7 @@ def print_explanation(found: Explanation, out: Console) -> None:
             say(out, f"{number}. {line}")
     if found.job.conditions:
         _heading(out, "Conditions")
-        out.print(table(("TYPE", "HOLDS", "FOR", "REASON", "MESSAGE"), _conditions(found.job.conditions)))
+        out.print(table(("TYPE", "HOLDS", "FOR", "REASON", "MESSAGE"), _conditions(found.job.conditions, found.cause)))
     if found.pods:
         _heading(out, "Pods")
         out.print(table(("POD", "ROLE", "DOES"), ((pod.name, pod.role, pod.doing) for pod in found.pods)))
@@ -244,12 +244,13 @@ def _heading(out: Console, words: str) -> None:
     out.print(Text(words, style="bold"))
 
 
-def _conditions(conditions: Iterable[Body]) -> Iterable[tuple[str, ...]]:
+def _conditions(conditions: Iterable[Body], cause: Body) -> Iterable[tuple[str, ...]]:
     words: dict[str, str] = {"True": "yes", "False": "no"}
     for entry in conditions:
         holds = words.get(entry["status"], "unknown")
         # The cause stands at the top in full.
-        message = "see above" if entry["type"] in FINAL else _first_line(entry.get("message", ""))
+        message = entry.get("message", "")
+        message = "see above" if message and message == cause.get("message") else _first_line(message)
         yield entry["type"], holds, age(entry.get("lastTransitionTime")), entry["reason"], message
 
 
