@@ -164,6 +164,8 @@ def test_a_stored_task_keeps_its_own_id_and_one_without_gets_the_hash_of_its_row
     hashed = second.pop("id")
     taskset = stored(tmp_path, first | {"id": "mcqa-0"}, second)
     assert [task.id for task in taskset.tasks] == ["mcqa-0", hashed]
+    changed = first | {"id": "mcqa-0", "metadata": {"gym_row_extras": {"expected_answer": "1"}}}
+    assert stored(tmp_path, changed, second).digest != taskset.digest
 
 
 @pytest.mark.parametrize("missing", [("inputs", "gym_row"), ("metadata", "gym_row_extras")])

@@ -61,7 +61,7 @@ class Dataset:
 
     tasks: list[AgentEvalTask]
     digest: str
-    """Over the task ids in order, which are themselves content hashes of the rows."""
+    """Over the tasks' rows in order, by the content hash that is a row's id."""
     notices: list[Notice] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ def load_dataset(file: Path, label: str, subset: Subset, *, copy: Path) -> Datas
     # The SDK warns about repeated rows in its own words; ours name the field to set.
     logging.getLogger("nhx_evals_sdk.agent_eval.runtimes.gym.dataset").setLevel(logging.ERROR)
     tasks = discover_gym_tasks(copy, metrics=[_REWARD])
-    return _dataset(tasks, rows, label, subset)
+    return _dataset(tasks, rows, label, subset, lambda task: task.id)
 
 
 def load_taskset(file: Path, label: str, subset: Subset) -> Dataset:
@@ -98,7 +98,7 @@ def load_taskset(file: Path, label: str, subset: Subset) -> Dataset:
                 f"{label}, line {number}: another task with the id {task.id!r} stands on line {line}; "
                 "give each task an id of its own, or leave ids out"
             )
-    return _dataset(tasks, lines, label, subset)
+    return _dataset(tasks, lines, label, subset, _stored_identity)
 
 
 def near_names(file: Path, root: Path) -> list[str]:
@@ -145,15 +145,25 @@ def _entries(folder: Path) -> str:
     return f"{', '.join(names[:_LISTED]) or 'nothing'}{more}"
 
 
-def _dataset(tasks: list[AgentEvalTask], lines: int, label: str, subset: Subset) -> Dataset:
+def _dataset(
+    tasks: list[AgentEvalTask], lines: int, label: str, subset: Subset, identity: Callable[[AgentEvalTask], str]
+) -> Dataset:
     notices = [notice for notice in (_duplicates(lines, len(tasks)), _promptless(tasks)) if notice]
     for notice in notices:
         log.warning("%s: %s", label, notice.message)
     chosen = _chosen(tasks, label, subset)
     for task in chosen:
         task.metadata["gym_dataset_path"] = label
-    digest = hashlib.sha256("\n".join(task.id for task in chosen).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join(map(identity, chosen)).encode()).hexdigest()
     return Dataset(chosen, f"sha256:{digest}", notices)
+
+
+def _stored_identity(task: AgentEvalTask) -> str:
+    """An id that is no hash does not change with the row, so the row's hash stands beside it."""
+    content = _canonical_row_hash(
+        {**task.metadata["gym_row_extras"], "responses_create_params": task.inputs["gym_row"]}
+    )
+    return task.id if task.id == content else f"{task.id} {content}"
 
 
 def _chosen(tasks: list[AgentEvalTask], label: str, subset: Subset) -> list[AgentEvalTask]:
