@@ -83,6 +83,19 @@ def test_a_model_that_answers_no_call_is_explained_by_its_own_words(cluster, ans
     assert words in call("explain", "mcqa").output
 
 
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("Starting", "Gym may take up to 8m to start (target.gym.startupTimeoutSeconds)"),
+        ("Running", "all rollouts together may take up to 125m (target.gym.collectionTimeoutSeconds)"),
+    ],
+)
+def test_a_job_on_its_way_is_told_with_how_long_it_may_take(cluster, phase, words):
+    gym = {"agent": "simple_agent", "startupTimeoutSeconds": 480, "collectionTimeoutSeconds": 7500}
+    cluster.write("jobs", [job(spec={"target": {"gym": gym}}, phase=phase, conditions=WAITS)])
+    assert words in call("explain", "mcqa").output
+
+
 def test_a_job_that_nobody_looked_at_points_at_the_operator(cluster):
     body = job()
     body["status"] = {}

@@ -125,6 +125,7 @@ def _notes(job: Job) -> list[str]:
         failed = (status.get("progress") or {}).get("failed", 0)
         reward = f", mean reward {status['reward']}" if status.get("reward") else ""
         notes.append(f"{job.progress} rollouts are recorded{reward}" + (f"; {failed} of them failed" if failed else ""))
+    notes += _bounds(job)
     if (status.get("attempt") or 1) > 1:
         notes.append(f"this is attempt {status['attempt']}: an earlier one was lost, and what it recorded is kept")
     for name, usage in (status.get("usage") or {}).items():
@@ -136,6 +137,17 @@ def _notes(job: Job) -> list[str]:
     if location and job.finished and (status.get("results") or {}).get("path"):
         notes.append(f"its results are in {location}: `kubectl nhx download {job.name} DIR -n {job.namespace}`")
     return notes
+
+
+def _bounds(job: Job) -> list[str]:
+    """How long it may go on like this."""
+    gym = ((job.body.get("spec") or {}).get("target") or {}).get("gym") or {}
+    fields = {Phase.STARTING: "startupTimeoutSeconds", Phase.RUNNING: "collectionTimeoutSeconds"}
+    words = {Phase.STARTING: "Gym may take up to {} to start", Phase.RUNNING: "all rollouts together may take up to {}"}
+    seconds = gym.get(fields.get(Phase(job.phase), ""))
+    return (
+        [f"{words[Phase(job.phase)].format(span(seconds))} (target.gym.{fields[Phase(job.phase)]})"] if seconds else []
+    )
 
 
 def _beside(job: Job) -> list[Body]:
