@@ -69,10 +69,13 @@ def test_a_deadlines_advice_is_about_what_was_waited_for(cluster):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("401 Unauthorized: bad key", "kubectl get secret my-model -n evals"),
-        ("404 Not Found: no such model", "https://models.example.org/v1/models"),
-        ("429 Too Many Requests", "target.gym.concurrency"),
-        ("Cannot connect to host models.example.org:443", "does not reach https://models.example.org/v1"),
+        ("HTTP 401 from the model server: bad key", "kubectl get secret my-model -n evals"),
+        ("HTTP 404 from the model server: no such model", "https://models.example.org/v1/models"),
+        ("given up after 3 tries: HTTP 429 from the model server: slow down", "target.gym.concurrency"),
+        (
+            "given up after 3 tries: ClientConnectorError: Cannot connect to host models.example.org:443",
+            "does not reach https://models.example.org/v1",
+        ),
         ("something else", "Try the endpoint with the same key"),
     ],
 )

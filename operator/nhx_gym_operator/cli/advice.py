@@ -244,12 +244,12 @@ _NODE_TOO_BUSY = (
 )
 _BUSY_WORDS = re.compile(r"timed out during startup|GCS has become overloaded|raylet")
 _MODEL_WORDS = (
-    (re.compile(r"\b40[13]\b"), _KEY_REFUSED),
-    (re.compile(r"\b404\b"), _NOT_THERE),
-    (re.compile(r"\b429\b|\b503\b"), _TOO_MANY),
+    (re.compile(r"HTTP 40[13]\b"), _KEY_REFUSED),
+    (re.compile(r"HTTP 404\b"), _NOT_THERE),
+    (re.compile(r"HTTP (429|503)\b"), _TOO_MANY),
     (re.compile(r"connect|resolve|name or service|unreachable|refused", re.IGNORECASE), _UNREACHABLE),
 )
-"""What a failed call's own words mean, the first that fits."""
+"""What a failed call's own words mean, as the gateway gives them; the first that fits."""
 
 UNSEEN = (
     "No operator has looked at this job. Is one running, and does it serve namespace {namespace}? "
