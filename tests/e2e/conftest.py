@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-import e2e.scenarios  # noqa: F401  (it registers them)
+import e2e.filesets
+import e2e.scenarios  # noqa: F401  (they register them)
 from e2e import stage as stages
 from e2e.runs import Run
 from e2e.stage import Stage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable
 from copy import deepcopy
@@ -27,6 +28,8 @@ REPEATS = 2
 SCRIPT = ROOT / "tests/support/scripted_policy.py"
 WORDCHECK = ROOT / "examples/wordcheck"
 WORDCHECK_TASKS = 12
+CAPITALS = ROOT / "examples/capitals"
+CAPITALS_TASKS = 3
 _WORDCHECK_GOLD = "wordcheck.jsonl"
 
 INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT = 8000, 8001, 8002, 8003, 8004
@@ -255,6 +258,27 @@ def claim(namespace: str, name: str) -> Object:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def file_server(name: str, files: dict[str, bytes]) -> list[Object]:
+    """A web server, `http://NAME.NAMESPACE:8000/`, that gives these files to whoever asks."""
+    data = {path: base64.b64encode(content).decode() for path, content in files.items()}
+    content = {**config_map(MODELS_NAMESPACE, name, {}), "binaryData": data}
+    args = ["python", "-m", "http.server", str(INSTANT_PORT), "--directory", "/files"]
+    server = container(name, reference("nhx-tasks"), args=args)
+    server["volumeMounts"].append({"name": "files", "mountPath": "/files", "readOnly": True})
+    server["readinessProbe"] = {"tcpSocket": {"port": INSTANT_PORT}, "periodSeconds": 1}
+    pod = restricted_pod(MODELS_NAMESPACE, name, [server], [{"name": "files", "configMap": {"name": name}}])
+    return [content, pod, _service(name, INSTANT_PORT)]
+
+
+def file_set(namespace: str, name: str, source: Object, purpose: str = "environment", **spec: Any) -> Object:
+    return {
+        "apiVersion": "evals.nhx.io/v1alpha1",
+        "kind": "FileSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"purpose": purpose, "source": source, **spec},
+    }
 
 
 def demo_model_server() -> list[Object]:

@@ -62,7 +62,7 @@ class World:
     def _serve_models(self) -> None:
         keys = ((manifests.KEY_SECRET, self.model_key), (manifests.TOOL_SECRET, manifests.TOOL_TOKEN))
         secrets_ = [manifests.key_secret(place, key, name) for place in _job_namespaces() for name, key in keys]
-        rows = (manifests.WORDCHECK / "rows.jsonl").read_text()
+        rows = "".join((folder / "rows.jsonl").read_text() for folder in (manifests.WORDCHECK, manifests.CAPITALS))
         servers = [*manifests.scripted_policy(rows, bundled.REPLAYED), *manifests.demo_model_server()]
         cluster.apply(*secrets_, *servers, _let_hosts_out())
         cluster.kubectl(
