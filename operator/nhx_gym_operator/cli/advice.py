@@ -52,7 +52,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _GOES_ON,
     ),
     AcceptedReason.CONFIG_MAP_NOT_FOUND: (
-        "Create the ConfigMap in namespace {namespace}: `kubectl create configmap NAME --from-file=KEY=FILE "
+        "Create the ConfigMap in namespace {namespace}: `kubectl create configmap {config_map} --from-file=KEY=FILE "
         "-n {namespace}`.",
         _GOES_ON,
     ),
@@ -260,6 +260,7 @@ UNKNOWN = (_LOGS,)
 """For a reason that a newer operator gives."""
 
 _SECRET = re.compile(r"Secret '(?P<name>[^']+)'(?: has no key '(?P<key>[^']+)')?")
+_CONFIG_MAP = re.compile(r"ConfigMap '(?P<name>[^']+)'")
 _FILESET = re.compile(r"FileSet '(?P<name>[^']+)'")
 
 
@@ -308,7 +309,7 @@ def _facts(job: Job, message: str) -> dict[str, str]:
     reference = (policy.get("apiKey") or {}).get("secretKeyRef") or {}
     named = _SECRET.search(message)
     secret = named["name"] if named else reference.get("name", "?")
-    fileset = _FILESET.search(message)
+    fileset, config_map = _FILESET.search(message), _CONFIG_MAP.search(message)
     return {
         "job": job.name,
         "namespace": job.namespace,
@@ -319,6 +320,7 @@ def _facts(job: Job, message: str) -> dict[str, str]:
         "secret": secret,
         "key": (named and named["key"]) or _key_of(spec, secret),
         "fileset": fileset["name"] if fileset else "NAME",
+        "config_map": config_map["name"] if config_map else "NAME",
     }
 
 
