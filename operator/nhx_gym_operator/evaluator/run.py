@@ -372,8 +372,7 @@ class Evaluation:
             await journal.settle()
         spent = self._spent()
         if spent and self._stopped is None and any(_cut_off(rollout, journal) for rollout in missing):
-            words = f"{spent}; calls that were under way then are counted too"
-            self._stopped = JobFailed(RunReason.TOKEN_LIMIT_REACHED, words, FailureClass.BUDGET)
+            self._stopped = JobFailed(RunReason.TOKEN_LIMIT_REACHED, spent, FailureClass.BUDGET)
         seconds = time.monotonic() - started
         log.info("%d rollouts in %.1f s, %.1f a second", len(missing), seconds, len(missing) / seconds)
 
