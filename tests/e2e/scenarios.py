@@ -136,6 +136,8 @@ def submitted_runner(world: World) -> dict[str, float]:
 
 def _printed_scores(text: str) -> dict[str, float]:
     found = re.findall(r"^((?:gym_reward|runner\.gym)\.\S+): (\S+)$", text, re.MULTILINE)
+    if not found:
+        raise AssertionError(f"no scores were printed:\n{text[-6000:]}")
     return {name: float(value) for name, value in found}
 
 

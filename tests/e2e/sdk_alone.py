@@ -58,8 +58,8 @@ def run_example(name: str, *, seconds: float) -> str:
     model = manifests.scripted_model()
     script = (
         "cd /tmp && printf 'skip_venv_if_present: true\\nuv_venv_dir: %s\\n' \"$NEMO_GYM_VENV_DIR\" > env.yaml && "
-        f"exec python /script/run_locally.py /opt/nhx/datasets/{manifests.MCQA_ROWS} "
-        f"--base-url {model['baseUrl']} --model {model['model']}"
+        f"python /script/run_locally.py /opt/nhx/datasets/{manifests.MCQA_ROWS} "
+        f"--base-url {model['baseUrl']} --model {model['model']} || {{ cat /tmp/gym_run_*/gym_env.log; exit 1; }}"
     )
     container = manifests.container("sdk", reference("nhx-gym-tasks"), args=["sh", "-efc", script], memory="4Gi")
     container["env"] = [manifests.key_variable("POLICY_KEY")]
