@@ -59,9 +59,21 @@ class Gym:
 
     def submit(self, examples: list[dict[str, Any]]) -> concurrent.futures.Future[list[dict[str, Any]]]:
         """Start rollouts; each example without an `agent_ref` goes to the job's agent instance."""
+        from nemo_gym.base_responses_api_model import clear_model_call_captures_for_rollouts
+
         for example in examples:
             example.setdefault("agent_ref", {"name": self._agent})
-        return self._on_loop(self._run(examples))
+        directory = self._runtime.model_call_capture_dir(WORK_DIR)
+        # As `gym eval run` does: Gym appends to a capture, and a rollout that is sent again has begun one.
+        clear_model_call_captures_for_rollouts(examples, [Path(directory)])
+        return self._runtime.submit_rollouts(
+            examples,
+            self._head,
+            self._rollouts,
+            capture_dir=directory,
+            # Captures share the response with the rollouts they belong to, and are what may be left out.
+            capture_budget=self.max_response_bytes // 2,
+        )
 
     def aggregate(self, rows: list[dict[str, Any]]) -> concurrent.futures.Future[dict[str, Any]]:
         """Gym's own aggregates over finished rollouts, computed by the agent server that ran them.
@@ -99,30 +111,6 @@ class Gym:
 
     def _on_loop(self, work: Any) -> concurrent.futures.Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._runtime._ensure_event_loop())
-
-    async def _run(self, examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rollouts with what `gym eval run` does before and after each: captures of an earlier try are removed, since
-        Gym appends to them, and what they say is folded into the record (`run_from_config` of nemo_gym 0.5.0)."""
-        import orjson
-        from nemo_gym import base_responses_api_model as captures
-
-        directory = self._runtime.model_call_capture_dir(WORK_DIR)
-        captures.clear_model_call_captures_for_rollouts(examples, [Path(directory)])
-        rollouts = self._runtime.submit_rollouts(
-            examples,
-            self._head,
-            self._rollouts,
-            capture_dir=directory,
-            # Captures share the response with the rollouts they belong to, and are what may be left out.
-            capture_budget=self.max_response_bytes // 2,
-        )
-        results = await asyncio.wrap_future(rollouts)
-        for result in results:
-            captures.merge_model_call_capture_into_record(result, [Path(directory)])
-            # As Gym would write it: it holds times and enums.
-            if "ng_model_call_capture" in result:
-                result["ng_model_call_capture"] = orjson.loads(orjson.dumps(result["ng_model_call_capture"]))
-        return results
 
     async def _connect(self) -> Any:
         """One client for all requests.
