@@ -116,6 +116,8 @@ class FakeHost:
     die_on: set[tuple[int, int]] = field(default_factory=set)
     """Rollouts under which the connection breaks, once each."""
     rollouts: list[tuple[int, int]] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    """The rows as they came."""
     delay_s: float = 0.0
     in_flight: int = 0
     most_in_flight: int = 0
@@ -173,6 +175,7 @@ class FakeHost:
         (example,) = (await request.json())["examples"]
         key = (example["_ng_task_index"], example["_ng_rollout_index"])
         self.rollouts.append(key)
+        self.examples.append(example)
         assert request.transport is not None
         self.transports.append(request.transport)
         self.in_flight += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -206,10 +207,23 @@ async def test_a_refused_row_reaches_the_model_unchanged_and_fails_with_the_serv
             return web.json_response({"object": "error", "message": "null is not of type 'string'"}, status=400)
         return web.json_response(chat(prompt_of(body).split()[-1]))
 
+    tool = {"type": "function", "name": "look_up", "parameters": {"type": "object"}, "strict": None}
+    padded = tool | {"server_label": None, "vector_store_ids": None, "filters": None}
+    rows = [deepcopy(each) for each in ROWS]
+    for each in rows:
+        each["responses_create_params"]["tools"] = [padded]
     async with world(tmp_path) as w:
         w.model.answer = refuse_some
-        outcome = await finish(w.evaluation(w.plan(ROWS, min_coverage=0.6)), *w.hosts)
+        outcome = await finish(w.evaluation(w.plan(rows, min_coverage=0.6)), *w.hosts)
 
+    added = {"_ng_task_index", "_ng_rollout_index", "agent_ref"}
+    came = [{key: value for key, value in each.items() if key not in added} for each in w.hosts[0].examples]
+    assert all(each in came for each in rows) and all(each in rows for each in came)
+    trials = json_lines(bundle(w.paths) / "trials.jsonl")
+    failed = [trial for trial in trials if trial["status"] == "failed"]
+    ids = [task["id"] for task in json_lines(bundle(w.paths) / "tasks.jsonl")]
+    assert {trial["task_id"] for trial in failed} == {ids[1], ids[3]} and len(failed) == 4
+    assert all("null is not of type 'string'" in trial["error"]["message"] for trial in failed)
     assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.6, "model")
     assert "4 model" in outcome.degraded[0] and "null is not of type 'string'" in outcome.degraded[0]
     assert outcome.aggregates[0].value == 1.0

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from nhx_gym_operator.api.wire import Bound, FailureClass, ModelUsage
 from nhx_gym_operator.evaluator.failed_calls import FailedCalls
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.metering import usage_of
@@ -49,14 +50,28 @@ class Gate:
 
 
 @contextlib.asynccontextmanager
-async def gate(directory: Path, answer: Answer | None = None, **settings: Any) -> AsyncIterator[Gate]:
+async def gate(
+    directory: Path,
+    answer: Answer | None = None,
+    *,
+    max_tokens: int | None = None,
+    counted: Mapping[str, ModelUsage] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Gate]:
     model = FakeModel(answer=answer)
     paths = paths_in(directory)
     async with contextlib.AsyncExitStack() as stack:
         url = f"{await stack.enter_async_context(serving(model.app()))}/v1"
         session = await stack.enter_async_context(aiohttp.ClientSession())
         failed = FailedCalls()
-        gateway = ModelGateway([route(**{"url": url, **settings})], ModelKeys(paths.model_keys), session, failed)
+        gateway = ModelGateway(
+            [route(**{"url": url, **settings})],
+            ModelKeys(paths.model_keys),
+            session,
+            failed,
+            max_tokens=Bound(value=max_tokens, setting="spec.limits.tokens") if max_tokens else None,
+            counted=counted or {},
+        )
         app = make_app(Services(TOKENS, gateway, ProgressState(1)))
         address = await stack.enter_async_context(serving(app))
         headers = {"Authorization": f"Bearer {TOKENS.hosts[0]}"}
@@ -431,3 +446,33 @@ async def test_no_spelling_of_a_call_reaches_a_model_that_the_job_does_not_decla
 def test_tokens_that_no_status_could_hold_are_not_counted() -> None:
     assert usage_of({"usage": {"prompt_tokens": 10**30, "completion_tokens": 3}}) == (0, 3, 3)
     assert usage_of({"usage": {"prompt_tokens": 10**30}}) is None
+
+
+async def test_a_call_beyond_the_jobs_tokens_never_reaches_the_model_and_is_refused_for_good(tmp_path: Path) -> None:
+    async with gate(tmp_path, max_tokens=240) as g:
+        assert [(await g.call())[0] for _ in range(2)] == [200, 200]
+        status, body = await g.call()
+    assert len(g.model.requests) == 2
+    assert status not in GYM_REPEATS and body["error"]["code"] == "token_limit_reached"
+    assert "240 tokens, and spec.limits.tokens allows 240" in body["error"]["message"]
+    call = g.failed_calls.behind(body["error"]["message"])
+    assert call is not None and call.failure_class is FailureClass.BUDGET
+
+
+async def test_what_an_earlier_attempt_counted_is_counted_on(tmp_path: Path) -> None:
+    before = ModelUsage(calls=3, total_tokens=360, input_tokens=300, output_tokens=60)
+    async with gate(tmp_path, max_tokens=480, counted={"policy": before}) as g:
+        assert [(await g.call())[0] == 200 for _ in range(2)] == [True, False]
+        assert (g.usage["calls"], g.usage["total_tokens"], g.usage["failed_calls"]) == (4, 480, 1)
+    assert (before.calls, len(g.model.requests)) == (3, 1)
+
+
+async def test_calls_that_run_when_the_tokens_are_used_end_normally(tmp_path: Path) -> None:
+    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(0.3)
+        return web.json_response(chat("1"))
+
+    async with gate(tmp_path, slow, max_tokens=1) as g:
+        assert [status for status, _ in await asyncio.gather(*(g.call() for _ in range(4)))] == [200] * 4
+        assert (await g.call())[0] != 200
+    assert len(g.model.requests) == 4
