@@ -219,9 +219,11 @@ def out_of_tokens(world: World) -> Run:
 @scenario
 def inference_provider(world: World) -> Run:
     """Gym's default model type: the field is left out. The results lie in an emptyDir, from where they are saved while
-    the evaluator is there; slow answers leave the time."""
-    job = manifests.mcqa_job(RUNC.jobs, "inference-provider", port=SLOW_PORT, concurrency=2)
-    del job["spec"]["target"]["gym"]["modelType"]
+    the evaluator is there; slow answers leave the time. The agent is bound by hand."""
+    by_hand = manifests.BOUND_BY_HAND
+    job = manifests.mcqa_job(RUNC.jobs, "inference-provider", port=SLOW_PORT, concurrency=2, **by_hand)
+    for left_out in ("modelType", "agentRefName"):
+        del job["spec"]["target"]["gym"][left_out]
     job["spec"]["results"] = {"emptyDir": {}}
     cluster.apply(job)
     _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
