@@ -226,6 +226,18 @@ def test_events_of_the_job_and_its_pods_are_shown_and_no_others(cluster):
     assert "not ours" not in output
 
 
+def test_an_event_stands_where_it_was_told_and_not_where_its_condition_began(cluster):
+    began, later = "2026-01-01T00:01:00Z", "2026-01-01T00:05:00.5Z"
+    cancelling = event("4f2c", "cancelling", began, "AgentEvalJob", "mcqa") | {"metadata": {"creationTimestamp": later}}
+    others = [event("4f2c", "collecting", "2026-01-01T00:02:00Z", "AgentEvalJob", "mcqa")]
+    cluster.write("jobs", [job(phase="Running", conditions=WAITS)])
+    cluster.write("events", [cancelling, *others])
+
+    output = call("explain", "mcqa").output
+
+    assert output.index("collecting") < output.index("cancelling")
+
+
 def test_a_user_who_may_not_read_events_still_gets_the_rest(cluster):
     cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
     cluster.write("script", {"fail_kind": {"events": "Error from server (Forbidden): events is forbidden"}})

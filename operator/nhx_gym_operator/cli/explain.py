@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -163,21 +164,26 @@ def _events(kubectl: Kubectl, job: Job, pods: list[Body]) -> tuple[list[Event], 
     except KubectlError as error:
         return [], error.stderr
     found = [_event(item) for item in items if (item.get("involvedObject") or {}).get("uid") in uids]
-    return sorted(found, key=lambda event: event.when)[-SHOWN_EVENTS:], ""
+    return sorted(found, key=lambda event: _moment(event.when))[-SHOWN_EVENTS:], ""
 
 
 def _event(item: Body) -> Event:
     series = item.get("series") or {}
-    when = series.get("lastObservedTime") or item.get("lastTimestamp") or item.get("eventTime")
+    last = series.get("lastObservedTime") or item.get("lastTimestamp") or item.get("eventTime") or ""
     about = item["involvedObject"]
     return Event(
-        when=when or item["metadata"].get("creationTimestamp") or "",
+        # A condition's event bears the time at which its status changed, which may be long before its reason did.
+        when=max(last, item["metadata"].get("creationTimestamp") or "", key=_moment),
         about=about.get("name", "") if about.get("kind") == "Pod" else "job",
         reason=item.get("reason", ""),
         message=(item.get("message") or "").strip(),
         count=series.get("count") or item.get("count") or 1,
         warning=item.get("type") == "Warning",
     )
+
+
+def _moment(timestamp: str) -> datetime:
+    return datetime.fromisoformat(timestamp) if timestamp else datetime.min.replace(tzinfo=UTC)
 
 
 def _tails(kubectl: Kubectl, pods: list[Body]) -> list[Tail]:
