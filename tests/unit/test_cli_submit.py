@@ -308,7 +308,9 @@ def test_a_spec_files_secret_may_stand_under_another_key(cluster):
     assert spec.policy.api_key.secret_key_ref.to_dict() == {"name": "my-model", "key": "api-key"}
 
 
-@pytest.mark.parametrize("flag", ["--num-repeats=3", "--agent=other", "--limit=3", "--model=other"])
+@pytest.mark.parametrize(
+    "flag", ["--num-repeats=3", "--agent=other", "--limit=3", "--model=other", "--hydra-param=a=1", "--label=a=1"]
+)
 def test_what_a_spec_file_says_itself_is_not_changed_by_half(cluster, flag):
     result = call("submit", SPEC_FILE, flag)
     assert result.exit_code == ExitCode.USAGE and flag.partition("=")[0] in result.output

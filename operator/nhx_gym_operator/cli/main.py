@@ -142,7 +142,7 @@ def submit_command(
             concurrency=concurrency,
             startup_timeout=startup_timeout,
             collection_timeout=collection_timeout,
-            hydra_params=hydra_param or [],
+            hydra_param=hydra_param or [],
             dataset=dataset,
             limit=limit,
             base_url=base_url,
@@ -150,7 +150,7 @@ def submit_command(
             api_key=api_key,
             results=keep,
             min_coverage=min_coverage,
-            labels=label or [],
+            label=label or [],
         )
         submission = (
             submit.from_file(file, flags, name, namespace, secret or []) if file else submit.from_flags(flags, name)

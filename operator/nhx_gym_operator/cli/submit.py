@@ -20,7 +20,7 @@ from ..api.results import Results
 from ..api.tasks import Tasks
 from ..client.jobs import Body, Job
 from ..client.kubectl import Kubectl, KubectlError, Refused, UserError
-from ..submission.convert import job_of, manifest_of, new_name
+from ..submission.convert import DEFAULT_RESULTS, job_of, manifest_of, new_name
 from ..submission.spec_file import explained, is_spec_file, parse_spec
 from ..submission.target import AgentEvalInputSpec
 from . import local_files
@@ -41,7 +41,7 @@ class Flags:
     concurrency: int | None = None
     startup_timeout: float | None = None
     collection_timeout: float | None = None
-    hydra_params: list[str] = field(default_factory=list)
+    hydra_param: list[str] = field(default_factory=list)
     dataset: str | None = None
     limit: int | None = None
     base_url: str | None = None
@@ -49,7 +49,7 @@ class Flags:
     api_key: str | None = None
     results: str | None = None
     min_coverage: float | None = None
-    labels: list[str] = field(default_factory=list)
+    label: list[str] = field(default_factory=list)
 
     def given(self) -> list[str]:
         """Flags that were used, as they are written."""
@@ -101,16 +101,16 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         "concurrency": flags.concurrency,
         "startupTimeoutSeconds": flags.startup_timeout,
         "collectionTimeoutSeconds": flags.collection_timeout,
-        "hydraParams": hydra_params(flags.hydra_params),
+        "hydraParams": hydra_params(flags.hydra_param),
         "environment": environment,
     }
     spec = {
         "tasks": _set({"dataset": dataset, "limit": flags.limit}),
         "target": {"gym": _set(gym)},
         "models": [model_of(flags)],
-        "results": results_of(flags.results or "1Gi"),
+        "results": results_of(flags.results) if flags.results else DEFAULT_RESULTS.to_dict(),
         "minCoverage": flags.min_coverage,
-        "labels": dict(_pair("--label", label) for label in flags.labels),
+        "labels": dict(_pair("--label", label) for label in flags.label),
     }
     job = {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": _set(spec)}
     return Submission(job, own=[*files, *rows])
