@@ -72,7 +72,9 @@ async def test_a_job_from_apply_to_its_result(world, operator, evaluator):
     assert job["status"]["reward"] == "0.80"
     assert job["status"]["progress"]["summary"] == "10/10"
     assert job["status"]["aggregates"][0]["name"] == "gym_reward.reward"
-    assert job["status"]["results"] == {"location": "persistentVolumeClaim/mcqa-results", "path": "attempt-1"}
+    image = "reg/nhx-tasks:1"
+    results = {"location": "persistentVolumeClaim/mcqa-results", "path": "attempt-1", "image": image}
+    assert job["status"]["results"] == results
     assert job["status"]["ran"]["images"]["evaluator"].startswith("x@sha256:")
     assert all(entry["observedGeneration"] == 1 for entry in job["status"]["conditions"])
 
@@ -129,11 +131,12 @@ async def test_a_bundle_that_was_uploaded_is_where_the_status_says(world, operat
     store = {"bucket": "results", "prefix": prefix, "credentials": {"accessKeyId": key, "secretAccessKey": key}}
     await world.apply_job(results={"objectStore": store})
     job = await world.until_condition("Running", "PodsCreated")
-    assert job["status"]["results"] == {"location": "emptyDir"}
+    assert job["status"]["results"]["location"] == "emptyDir"
     uploaded = {"results_location": f"s3://results/{prefix}", "results_path": "team/mcqa-1/attempt-1"}
     await world.report_outcome(outcome(**uploaded))
     job = await world.until_phase("Succeeded")
-    assert job["status"]["results"] == {"location": f"s3://results/{prefix}", "path": "team/mcqa-1/attempt-1"}
+    results = job["status"]["results"]
+    assert (results["location"], results["path"]) == (f"s3://results/{prefix}", "team/mcqa-1/attempt-1")
 
 
 async def test_an_outcome_that_came_while_the_operator_was_away_is_read_when_it_returns(world, operating):

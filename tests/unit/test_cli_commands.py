@@ -12,7 +12,7 @@ import pytest
 from nhx_gym_operator.api import constants, wire
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client import jobs, reader
-from support.cli_values import UID, call, evaluator, host, job, pod
+from support.cli_values import CLAIM, UID, call, evaluator, host, job, pod
 
 
 def bundle(cluster):
@@ -230,8 +230,7 @@ def test_a_container_that_never_started_is_shown_with_its_reason(cluster):
 
 
 def test_when_no_pod_is_left_the_logs_in_the_bundle_are_printed(cluster):
-    ran = {"images": {"evaluator": "reg/nhx-tasks@sha256:0"}}
-    cluster.write("jobs", [job(ran=ran)])
+    cluster.write("jobs", [job(results={**CLAIM, "image": "reg/nhx-tasks:1"})])
     cluster.add_result("attempt-1/summary.json", b"{}")
     cluster.add_result("attempt-1/gym_run/gym_env.log", b"one\ntwo\n")
     cluster.add_result("evaluator.log", b"three\nfour\n")
@@ -242,7 +241,7 @@ def test_when_no_pod_is_left_the_logs_in_the_bundle_are_printed(cluster):
     assert "==> results of mcqa/evaluator.log (kept with them) <==\nfour\n" in result.output
     assert "==> results of mcqa/gym_run/gym_env.log (kept with them) <==\ntwo\n" in result.output
     reader_image = json.loads((cluster.folder / "created.json").read_text())["spec"]["containers"][0]["image"]
-    assert reader_image == "reg/nhx-tasks@sha256:0"
+    assert reader_image == "reg/nhx-tasks:1"
     assert cluster.read("pods") == []
 
 

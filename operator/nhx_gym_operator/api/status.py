@@ -70,6 +70,11 @@ class JobResults(ApiModel):
         "bundle is there.",
     )
     path: str = Field(default="", max_length=512, description="Directory of the bundle in it, e.g. `attempt-1`.")
+    image: str = Field(
+        default="",
+        max_length=1024,
+        description="The evaluator's image, as the job's pods name it. A pod that reads the results runs it too.",
+    )
 
 
 class JobRan(ApiModel):

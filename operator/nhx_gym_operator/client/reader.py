@@ -77,12 +77,11 @@ def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
     container = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
     if container:
         return container["image"]
-    ran = ((job.status.get("ran") or {}).get("images") or {}).get("evaluator") or ""
-    # A kubelet that did not pull the image reports an ID that no other node knows.
-    if "@sha256:" in ran:
-        return ran
+    image = (job.status.get("results") or {}).get("image")
+    if image:
+        return image
     raise UserError(
-        f"the evaluator pod of job `{job.name}` is gone, so its image is not known. "
+        f"nothing is left of job `{job.name}` that names its image. "
         "Pass the nhx-tasks image that the operator uses with --image."
     )
 

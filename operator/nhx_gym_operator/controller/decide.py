@@ -404,6 +404,7 @@ class _Decider:
     def _show_results(self, workload: Workload) -> None:
         shown = self.draft.data.setdefault("results", {})
         shown["location"] = plans.results_location(workload)
+        shown["image"] = plans.images(workload)["evaluator"]
 
     def _accepted_message(self) -> str:
         data = self.draft.data
