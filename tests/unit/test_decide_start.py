@@ -66,6 +66,13 @@ def test_a_colocated_job_needs_no_service():
     assert kinds(decision)[-1] == "CreateTogether mcqa-gym-tasks-1"
 
 
+@pytest.mark.parametrize(("settings", "image"), [({}, "reg/nhx-tasks:1"), (COLOCATED, "reg/nhx-gym-tasks:1")])
+def test_a_job_names_the_image_that_can_read_its_results(settings, image):
+    """For a reader that comes when the pods are gone, and where the image has no digest."""
+    decision = decide(new(installation=installation(**settings)), NOW)
+    assert decision.status["results"]["image"] == image
+
+
 def test_the_attempt_is_written_only_after_its_pods_were_seen():
     assert "attempt" not in decide(prepared(), NOW).status
     seen = decide(observe(job(status=decide(prepared(), NOW).status)), NOW)
