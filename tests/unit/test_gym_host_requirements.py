@@ -147,6 +147,14 @@ def test_a_wheel_goes_before_the_image(environment: Path, image: Installed) -> N
     assert f"{LIST}, line 1: 'numpy>=2', and wheels/ has 1.9" in problem(environment, image)
 
 
+def test_wheels_that_nothing_installs_meet_nothing(environment: Path, image: Installed) -> None:
+    (environment / LIST).write_text("requests\n")
+    wheel(environment, "requests", "2.5")
+    check(environment, image, TAGS)
+    (environment / "nemo-environment.yaml").write_text(MANIFEST.format("native-v1"))
+    assert f"{LIST}, line 1: 'requests'" in problem(environment, image)
+
+
 def test_a_wheel_for_another_python_and_one_that_is_none_are_refused_by_name(
     environment: Path, image: Installed
 ) -> None:
