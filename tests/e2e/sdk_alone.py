@@ -53,15 +53,19 @@ def _behind(word: str, log: str) -> str:
 
 
 def run_example(name: str, *, seconds: float) -> str:
-    """What `examples/submit/run_locally.py` prints in the nhx-gym-tasks image: a local run, offline as pods are."""
+    """What `examples/submit/run_locally.py` prints in the nhx-gym-tasks image: a local run, offline as pods are.
+
+    Gym's own start has a second try: Ray gives its first process half a minute, which is short beside other Gyms.
+    """
     namespace = COLOCATED.jobs
     model = manifests.scripted_model()
+    rows = f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"
     script = (
-        "cd /tmp && printf 'skip_venv_if_present: true\\nuv_venv_dir: %s\\n' \"$NEMO_GYM_VENV_DIR\" > env.yaml && "
-        f"python /script/run_locally.py /opt/nhx/datasets/{manifests.MCQA_ROWS} "
-        f"--base-url {model['baseUrl']} --model {model['model']} || {{ cat /tmp/gym_run_*/gym_env.log; exit 1; }}"
+        "cd /tmp; printf 'skip_venv_if_present: true\\nuv_venv_dir: %s\\n' \"$NEMO_GYM_VENV_DIR\" > env.yaml; "
+        f"run() {{ python /script/run_locally.py {rows} --base-url {model['baseUrl']} --model {model['model']}; }}; "
+        "run || { cat /tmp/gym_run_*/gym_env.log; run; }"
     )
-    container = manifests.container("sdk", reference("nhx-gym-tasks"), args=["sh", "-efc", script], memory="4Gi")
+    container = manifests.container("sdk", reference("nhx-gym-tasks"), args=["sh", "-ec", script], memory="4Gi")
     container["env"] = [manifests.key_variable("POLICY_KEY")]
     container["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
     files = {path.name: path.read_text() for path in EXAMPLE.glob("*.py")}
