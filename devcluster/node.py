@@ -63,6 +63,9 @@ def render_kubelet() -> str:
             "maxPods": 250,
             "podPidsLimit": 1024,
             "serializeImagePulls": False,
+            # An image that a pod once pulled from a registry would else have to be pulled again under every other name,
+            # also where it was loaded into the cluster under that name.
+            "imagePullCredentialsVerificationPolicy": "NeverVerify",
             # A developer's disk is rather full, and an evicted pod or image is the last thing that helps.
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "200Mi", "imagefs.available": "200Mi"},
             "imageGCHighThresholdPercent": 100,
