@@ -129,7 +129,7 @@ def lacking_requirement(world: World) -> Run:
     """An environment that asks for what only a package index has."""
     content = _plain_environment()
     listed = "resources_servers/capitals/requirements.txt"
-    content[listed] += b"\nnowhere-to-be-found>=2\n"
+    content[listed] += b"nowhere-to-be-found>=2\n"
     keys = {str(number): path for number, path in enumerate(sorted(content))}
     files = manifests.config_map(RUNC.jobs, "lacking", {key: content[path].decode() for key, path in keys.items()})
     items = [{"key": key, "path": path} for key, path in keys.items()]
