@@ -14,7 +14,7 @@ import pytest
 from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV
 from nhx_gym_operator.evaluator import __main__ as program
-from nhx_gym_operator.evaluator.plan import PlanError, load_plan, load_tokens
+from nhx_gym_operator.evaluator.plan import Paths, PlanError, load_plan, load_tokens
 from unit.evaluator_fakes import make_plan, paths_in, row, write_rows
 
 PROGRAM = """
@@ -50,19 +50,25 @@ def test_a_missing_token_is_named(tmp_path: Path) -> None:
         load_tokens(tmp_path, make_plan(tmp_path / "x"))
 
 
-async def test_sigterm_ends_the_program_at_once_with_an_outcome(tmp_path: Path) -> None:
-    paths = paths_in(tmp_path)
+async def started(directory: Path) -> tuple[Paths, asyncio.subprocess.Process]:
+    """The program on one row, and where its files are."""
+    paths = paths_in(directory)
     paths.tokens.mkdir()
     (paths.tokens / "progress").write_text("p")
     (paths.tokens / "host-0").write_text("h")
-    plan = make_plan(write_rows(tmp_path / "rows.jsonl", [row(0)]))
+    plan = make_plan(write_rows(directory / "rows.jsonl", [row(0)]))
     environment = {**os.environ, EVALUATOR_PLAN_ENV: plan.model_dump_json(), "PYTHONPATH": os.pathsep.join(sys.path)}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(tmp_path), env=environment, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-c", PROGRAM, str(directory), env=environment, stderr=asyncio.subprocess.PIPE
     )
+    return paths, process
+
+
+async def test_sigterm_ends_the_program_at_once_with_an_outcome(tmp_path: Path) -> None:
+    paths, process = await started(tmp_path)
     try:
         async with asyncio.timeout(180):
-            while not paths.journal.exists():
+            while not paths.log.exists():
                 await asyncio.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         _, errors = await asyncio.wait_for(process.communicate(), 60)
@@ -72,7 +78,18 @@ async def test_sigterm_ends_the_program_at_once_with_an_outcome(tmp_path: Path) 
     outcome = decode_outcome(paths.termination_log.read_bytes())
     assert process.returncode == 1, errors.decode()
     assert (outcome.state, outcome.reason, outcome.progress.total) == ("Failed", "EvaluatorLost", 2)
-    assert paths.log.read_text().splitlines()[-1].endswith("ended by a signal")
+    logged = paths.log.read_text().splitlines()
+    assert "job team/mcqa, attempt 1" in logged[0] and logged[-1].endswith("ended by a signal")
+
+
+async def test_a_volume_with_another_jobs_rollouts_gets_no_log_of_the_job_that_is_refused(tmp_path: Path) -> None:
+    theirs = tmp_path / "results" / "attempt-1" / "gym_run" / "rollouts.jsonl"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("{}")
+    paths, process = await started(tmp_path)
+    _, errors = await asyncio.wait_for(process.communicate(), 180)
+    assert decode_outcome(paths.termination_log.read_bytes()).reason == "ResultsNotFresh", errors.decode()
+    assert [file for file in paths.results.rglob("*") if file.is_file()] == [theirs]
 
 
 def test_an_evaluator_without_a_plan_still_leaves_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

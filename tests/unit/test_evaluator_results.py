@@ -59,13 +59,16 @@ async def test_the_whole_bundle_is_brought_to_the_bucket_and_the_outcome_says_wh
 ) -> None:
     folder = server.bucket("whole")
     async with world(tmp_path) as w:
-        outcome = await finish(w.evaluation(uploading(w, server, "whole")), *w.hosts)
+        evaluation = w.evaluation(uploading(w, server, "whole"))
+        evaluation.on_own_results = lambda: w.paths.log.write_text("what the evaluator logged")
+        outcome = await finish(evaluation, *w.hosts)
     assert outcome.state == "Complete"
     assert (outcome.results_location, outcome.results_path) == ("s3://whole/evals", f"{FOLDER}/attempt-1")
     assert any("white space around spec.results.objectStore" in text for text in outcome.warnings)
     brought = tree(folder / "evals" / outcome.results_path)
     assert brought == tree(bundle(w.paths))
     assert {"summary.json", "report.html", "provenance.json", "gym_run/rollouts.jsonl"} <= brought.keys()
+    assert brought["logs/evaluator.log"] == b"what the evaluator logged"
 
 
 def test_the_summary_comes_last(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from logging.handlers import RotatingFileHandler
+from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
 
 from nhx_gym_operator.api.wire import FETCH_PLAN_ENV, FetchPlan
@@ -49,21 +49,31 @@ def _run(paths: Paths) -> int:
         log.error("%s", error)
         write_outcome(unplanned_outcome(str(error)), paths, in_full=False)
         return 1
-    _log_beside_the_results(paths.log)
+    evaluation.on_own_results = _log_beside_the_results(paths.log)
     log.info("job %s/%s, attempt %d, %s", plan.namespace, plan.job, plan.attempt, plan.placement)
     return asyncio.run(_until_signal(evaluation))
 
 
-def _log_beside_the_results(file: Path) -> None:
-    """For those who look when the pod is gone. A job is not failed for want of it."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
-    except OSError as error:
-        log.warning("this log is not kept with the results: %s", error)
-        return
-    handler.setFormatter(logging.Formatter(_FORMAT))
-    logging.getLogger().addHandler(handler)
+def _log_beside_the_results(file: Path) -> Callable[[], None]:
+    """For those who look when the pod is gone. What is logged is held until the function returned is called, since the
+    volume may be another job's. A job is not failed for want of it."""
+    root, held = logging.getLogger(), MemoryHandler(0, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
+    root.addHandler(held)
+
+    def keep() -> None:
+        root.removeHandler(held)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        except OSError as error:
+            log.warning("this log is not kept with the results: %s", error)
+            return
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        held.setTarget(handler)
+        held.flush()
+        root.addHandler(handler)
+
+    return keep
 
 
 async def _until_signal(evaluation: Evaluation) -> int:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +82,8 @@ class Evaluation:
     environment: StagedEnvironment | None = None
     port: int | None = None
     """Where the API listens, once it does."""
+    on_own_results: Callable[[], None] = lambda: None
+    """Called once it is known that the results volume holds nobody else's."""
     _gateway: ModelGateway | None = None
     _registry: HostRegistry | None = None
     _failed_calls: FailedCalls = field(default_factory=FailedCalls)
@@ -134,11 +136,18 @@ class Evaluation:
         if self._upload is None:
             return outcome
         directory = self.paths.attempt(self.plan.attempt)
+        self._copy_log(directory / "logs")
         try:
             await self._upload.send(directory)
         except BucketError as error:
             return self._not_brought(outcome, error)
         return outcome.model_copy(update={"results_location": self._upload.location, "results_path": self._upload.path})
+
+    def _copy_log(self, directory: Path) -> None:
+        """As it is now: what is uploaded must not grow meanwhile."""
+        if self.paths.log.is_file():
+            directory.mkdir(exist_ok=True)
+            shutil.copyfile(self.paths.log, directory / self.paths.log.name)
 
     def _not_brought(self, outcome: Outcome, error: BucketError) -> Outcome:
         """Complete without the bundle in its place if a claim has it: then nothing is lost."""
@@ -171,6 +180,7 @@ class Evaluation:
         header = JournalHeader(self.plan.uid, dataset.digest, self.plan.target.num_repeats)
         journal = await asyncio.to_thread(Journal.open, self.paths.journal, header)
         self._results_are_ours = True
+        self.on_own_results()
         self._journal = journal
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(journal.close)
