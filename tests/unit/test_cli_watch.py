@@ -39,6 +39,16 @@ def test_the_exit_code_says_how_the_job_ended(cluster, phase, code):
     assert call("watch", "mcqa").exit_code == code
 
 
+@pytest.mark.parametrize(
+    ("phase", "command"), [("Succeeded", "results"), ("Failed", "explain"), ("Cancelled", "explain")]
+)
+def test_the_end_points_at_what_helps_then(cluster, phase, command):
+    """A failed job may have aggregates too, and they are not what its reader needs first."""
+    cluster.write("jobs", [job(phase=phase, aggregates=[{"name": "gym_reward.reward"}])])
+
+    assert f"kubectl nhx {command} mcqa" in call("watch", "mcqa").stderr
+
+
 def test_a_log_gets_one_line_for_each_change(cluster):
     cluster.write("jobs", [job(**running(0))])
     cluster.write("script", {"story": [{}, running(4, reward="0.50"), {}, {"phase": "Succeeded", "conditions": []}]})

@@ -12,6 +12,7 @@ import typer
 import yaml
 from rich.console import Console
 
+from ..api.constants import Phase
 from ..client.download import download as copy_bundle
 from ..client.jobs import Job, find_job, get_job, get_jobs
 from ..client.kubectl import Kubectl, UserError
@@ -380,7 +381,7 @@ def cancel_command(
 def _watched(kubectl: Kubectl, name: str, timeout: float | None, output: Output) -> Job:
     errors = Console(stderr=True)
     job = watch_job(kubectl, name, timeout=timeout, as_json=output is Output.JSON, console=console(), errors=errors)
-    more = "results" if job.status.get("aggregates") else "explain"
+    more = "results" if job.phase == Phase.SUCCEEDED else "explain"
     say(errors, f"`kubectl nhx {more} {job.name} --namespace {job.namespace}` shows more")
     return job
 
