@@ -72,6 +72,8 @@ def install(installation: Installation, session: str) -> int | None:
         "--create-namespace",
         f"--namespace={installation.namespace}",
         "--reset-values",
+        # A CRD that somebody applied with kubectl is ours again.
+        "--force-conflicts",
         "--wait",
         f"--timeout={INSTALL_SECONDS}s",
         "--values=-",
