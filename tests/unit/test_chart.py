@@ -363,7 +363,7 @@ def notes_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({}, ["kubectl get runtimeclass gvisor", "kubectl apply -f examples/mcqa.yaml\n"]),
+        ({}, ["kubectl get runtimeclass gvisor", "kubectl apply -f job.yaml\n"]),
         ({"sandbox": {"isolation": "ContainerOnly"}}, ["share the node's kernel"]),
         ({"sandbox": {"mode": "Disabled"}}, ["Sandboxing is off"]),
         ({"watchNamespaces": ["team-a"]}, ["serves jobs in team-a", "kubectl get aej -n team-a -w"]),

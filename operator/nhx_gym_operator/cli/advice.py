@@ -224,7 +224,8 @@ _KEY_REFUSED = (
 )
 _NOT_THERE = (
     "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
-    "({model}); `curl {base_url}/models` lists its models.",
+    "({model}); `curl {base_url}/models` lists its models. With target.gym.modelType openai_model it must serve "
+    "/responses; the other model types use /chat/completions.",
     _AGAIN,
 )
 _UNREACHABLE = (
