@@ -291,6 +291,13 @@ async def test_a_dataset_set_is_read_for_a_dataset_only():
     assert found.reason is AcceptedReason.FILESET_WRONG_PURPOSE
 
 
+async def test_a_set_that_an_older_definition_admitted_is_missing_by_its_field():
+    older = file_set("environment")
+    older["spec"]["purpose"] = "something"
+    found = await InputReader(CachedReads(Objects(filesets_mine=older))).files_of("team", "mine", Purpose.DATASET)
+    assert found.reason is AcceptedReason.FILESET_NOT_RESOLVED and "spec.purpose" in found.message
+
+
 # Settings
 
 MINIMAL = {"images": {"tasks": "t", "gymHost": "h", "gymTasks": "g"}}

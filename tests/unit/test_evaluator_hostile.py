@@ -90,6 +90,9 @@ async def test_half_of_a_surrogate_pair_in_a_result(tmp_path: Path, change: Chan
         result(_ng_failure_class="x" * 100_000),
         result(_ng_failure_class="x", error=HALF),
         result(note=deep(3000)),
+        result(note=deep(300)),
+        result(response=deep(300)),
+        result(reward=deep(600)),
     ],
 )
 async def test_a_failure_in_strange_words(tmp_path: Path, change: Change) -> None:

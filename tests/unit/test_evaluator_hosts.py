@@ -111,3 +111,11 @@ async def test_a_host_that_redirects_the_evaluator_leads_it_nowhere() -> None:
         await collector.__aexit__()
     await runner.cleanup()
     assert set(seen) == {HOST_HEALTH_PATH, HOST_SHUTDOWN_PATH}
+
+
+async def test_a_host_that_started_again_has_yet_to_say_that_it_ended() -> None:
+    async with registry(None) as live:
+        live.register(HostRegistration(ordinal=0, state=HostState.READY, boot_id="first"), ADDRESS)
+        live.ended(0, killed=0)
+        live.register(HostRegistration(ordinal=0, state=HostState.READY, boot_id="second"), ADDRESS)
+        assert await live.all_ended([0], timeout_s=0.05) == []

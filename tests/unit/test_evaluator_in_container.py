@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.wire import Bound, Outcome, Placement
+from nhx_gym_operator.evaluator.gym_process import hidden_values
 from unit.evaluator_fakes import KEY, TOKENS, World, chat, prompt_of, row, target, world
 
 ROWS = [row(number) for number in range(5)]
@@ -202,6 +203,12 @@ async def test_what_came_by_env_secrets_is_in_no_log_and_no_message(
         outcome = await finish(w, target=target(env_secret_names=["TOOL_TOKEN"]))
     assert "it is ***" in outcome.message and "it is ***" in (gym_run(w) / "gym_env.log").read_text()
     assert "tool-token-value" not in outcome.message + (gym_run(w) / "gym_env.log").read_text()
+
+
+def test_a_secret_of_several_lines_is_hidden_line_by_line() -> None:
+    lines = ["-----BEGIN KEY-----", "c2VjcmV0IG9uZQ==", "c2VjcmV0IHR3bw=="]
+    hidden = hidden_values(target(env_secret_names=["PEM"]), "token", {"PEM": "\n".join(lines)})
+    assert set(lines) <= set(hidden)
 
 
 async def test_an_image_without_gym_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

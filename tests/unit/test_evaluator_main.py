@@ -99,3 +99,8 @@ def test_an_evaluator_without_a_plan_still_leaves_an_outcome(tmp_path: Path, mon
     outcome = decode_outcome(paths.termination_log.read_bytes())
     assert (outcome.state, outcome.reason) == ("Failed", "EvaluationFailed")
     assert EVALUATOR_PLAN_ENV in outcome.message
+
+
+def test_of_a_header_with_a_credential_the_credential_alone_is_hidden_too() -> None:
+    hidden = program._to_hide(["Bearer abcdefgh12345"])
+    assert program._masked("you sent abcdefgh12345", hidden) == "you sent ***"

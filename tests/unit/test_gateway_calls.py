@@ -398,7 +398,7 @@ async def test_a_stream_that_breaks_before_its_first_byte_is_repeated(tmp_path: 
     assert (got, clean, len(g.model.requests)) == (DELTA + LAST, True, 2)
 
 
-async def test_a_caller_that_leaves_ends_its_call(tmp_path: Path) -> None:
+async def test_a_caller_that_leaves_ends_its_call_which_counts_as_one_of_unknown_cost(tmp_path: Path) -> None:
     from nhx_gym_operator.evaluator.server import serving as serve
 
     ended = asyncio.Event()
@@ -419,7 +419,9 @@ async def test_a_caller_that_leaves_ends_its_call(tmp_path: Path) -> None:
             async with asyncio.timeout(2):
                 while slots._value < 64:
                     await asyncio.sleep(0.01)
+        usage = g.gateway.usage()["policy"]
     assert not ended.is_set()
+    assert (usage.calls, usage.unmetered_calls) == (1, 1)
 
 
 @pytest.mark.parametrize(

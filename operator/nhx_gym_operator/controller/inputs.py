@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..api.conditions import AcceptedReason
 from ..api.fileset import ConfigMapSource, FileSet, Purpose
 from ..api.job import JobSpec
+from ..api.resource import first_problem
 from ..api.tree import digest_of
 from ..workloads.workload import ConfigMapFiles, StagedFiles
 from .cached_reads import CachedReads
@@ -130,7 +133,11 @@ class InputReader:
         found = await self._get(FILESETS, namespace, name, AcceptedReason.FILESET_NOT_FOUND)
         if isinstance(found, Missing):
             return found
-        file_set = FileSet.model_validate(found)
+        try:
+            file_set = FileSet.model_validate(found)
+        except ValidationError as error:
+            words = f"FileSet {name!r} is not one that this operator knows; apply it again: {first_problem(error)}"
+            return Missing(AcceptedReason.FILESET_NOT_RESOLVED, words)
         if file_set.spec.purpose is not purpose:
             return Missing(
                 AcceptedReason.FILESET_WRONG_PURPOSE,

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from ..api.conditions import FINAL
 from ..api.job import AgentEvalJob
-from ..api.resource import ObjectMeta
+from ..api.resource import ObjectMeta, first_problem
 from ..api.status import JobStatus
 from ..api.wire import Progress
 from ..workloads import names, storage
@@ -91,15 +91,13 @@ def parse_job(raw: Manifest) -> tuple[AgentEvalJob, str]:
     try:
         return AgentEvalJob.model_validate(raw), ""
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
         # With its status: a job that has ended stays as it ended, and one that is refused is refused once.
         job = AgentEvalJob.model_construct(
             metadata=ObjectMeta.model_validate(raw["metadata"]),
             status=JobStatus.model_validate(raw.get("status") or {}),
             spec=None,
         )
-        return job, f"{where}: {problem['msg']}; delete the job and apply it again as the present CRD asks"
+        return job, f"{first_problem(error)}; delete the job and apply it again as the present CRD asks"
 
 
 def _is_child(obj: Manifest, namespace: str, uid: str) -> bool:

@@ -11,7 +11,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..api.fileset import FileSet
+from ..api.resource import first_problem
 from . import clock, events
 from .act import ActionRefused, Actor
 from .cached_reads import CachedReads
@@ -105,7 +108,7 @@ class Reconciler:
         observation = await self._observer.observe(raw, self._poller.latest(uid), refusal)
         decision = decide(observation, self._now())
         self._poller.watch(uid, decision.poll)
-        self._pass_on(decision.staged)
+        self._pass_on(raw["metadata"]["namespace"], decision.staged)
         refused = await self._perform(uid, decision)
         await self._write_job_status(raw, decision.status)
         return 0.0 if refused else decision.requeue_after
@@ -149,19 +152,26 @@ class Reconciler:
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             self._reports.pop(uid, None)
             return None
-        file_set = FileSet.model_validate(raw)
+        try:
+            file_set = FileSet.model_validate(raw)
+        except ValidationError as error:
+            # Jobs that name it say so; there is no status of it that its own schema would take.
+            logger.warning("FileSet %s: %s", raw["metadata"]["name"], first_problem(error))
+            return None
         content = await self._inputs.content_of(file_set)
         status = file_set_status(file_set, content, self._reports.get(uid), self._now())
         await self._actor.write_status(raw, status)
         resolved = status["conditions"][0]["status"] == "True"
         return RESOLVED_AGAIN_SECONDS if resolved else UNRESOLVED_AGAIN_SECONDS
 
-    def _pass_on(self, reports: Iterable[StagingReport]) -> None:
-        """From a job to the FileSets that its pods have read."""
+    def _pass_on(self, namespace: str, reports: Iterable[StagingReport]) -> None:
+        """From a job to the FileSets that its pods have read. What a pod says counts in its own namespace only."""
         for report in reports:
             uid = report.plan.uid
-            known = self._reports.get(uid)
-            if self.caches[FILESETS].get(uid) is not None and (known is None or report.time > known.time):
+            known, raw = self._reports.get(uid), self.caches[FILESETS].get(uid)
+            if raw is None or raw["metadata"]["namespace"] != namespace:
+                continue
+            if known is None or report.time > known.time:
                 self._reports[uid] = report
                 self._queue.add(Key(Subject.FILE_SET, uid))
 

@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from ..api.constants import Isolation
+from ..api.resource import first_problem
 from ..workloads.options import Options, WorkloadOptions
 
 SETTINGS_ENV = "NHX_SETTINGS"
@@ -99,7 +100,7 @@ def load_settings(path: Path) -> Settings:
     try:
         return Settings.model_validate(content)
     except ValidationError as error:
-        raise SettingsError(f"{path}: {_first_problem(error)}") from error
+        raise SettingsError(f"{path}: {first_problem(error)}") from error
 
 
 def load_key(path: Path) -> bytes:
@@ -110,8 +111,3 @@ def load_key(path: Path) -> bytes:
     if len(key) < MIN_KEY_BYTES:
         raise SettingsError(f"{path} holds {len(key)} bytes; a key of at least {MIN_KEY_BYTES} is needed")
     return key
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

@@ -25,6 +25,8 @@ from .upload import FIELD
 LOG_BYTES = 8 * 1024 * 1024
 """What is kept of the log, and as much again of what went before."""
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_SHORTEST_SECRET = 8
+"""A shorter word is no credential, and hiding it would make messages unreadable."""
 
 log = logging.getLogger("nhx_gym_operator.evaluator")
 
@@ -97,14 +99,15 @@ async def _until_signal(evaluation: Evaluation) -> int:
 
 
 def _stage(paths: Paths) -> int:
-    secrets: dict[str, str] = {}
+    hidden: list[str] = []
     try:
         plan = load_stage_plan(os.environ)
         secrets = load_source_secrets(paths.source_secrets)
-        _mask_in_logs(secrets.values())
+        hidden = _to_hide(secrets.values())
+        _mask_in_logs(hidden)
         staged = stage(plan, paths, secrets)
     except (StagingError, PlanError) as error:
-        return _refuse(_masked(str(error), secrets.values()), paths.termination_log)
+        return _refuse(_masked(str(error), hidden), paths.termination_log)
     _say(staged.model_dump_json(), paths.termination_log)
     return 0
 
@@ -124,6 +127,12 @@ def _refuse(message: str, termination_log: Path) -> int:
     print(message, file=sys.stderr)
     _say(message, termination_log)
     return 1
+
+
+def _to_hide(secrets: Iterable[str]) -> list[str]:
+    """Each secret, and of one in several words (`Bearer …`) each word that is long enough to be the credential."""
+    words = {word for secret in secrets for word in secret.split() if len(word) >= _SHORTEST_SECRET}
+    return sorted({*secrets, *words} - {""}, key=len, reverse=True)
 
 
 def _masked(text: str, secrets: Iterable[str]) -> str:

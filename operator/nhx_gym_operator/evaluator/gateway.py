@@ -166,6 +166,10 @@ class ModelGateway:
                 return await self._call(model, request, body)
             except _Refused as refused:
                 return self._give_up(model, refused)
+            except asyncio.CancelledError:
+                # Whoever asked has gone. The model may have answered all the same, at a price that nobody states.
+                count_answer(model.usage, None)
+                raise
 
     def _check_budget(self) -> None:
         spent = self.spent()
@@ -292,6 +296,7 @@ class ModelGateway:
                 chunk = await answer.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             if request.transport is None or request.transport.is_closing():
+                count_answer(model.usage, events.tokens)
                 return response
             broken = f"the model server's stream broke: {type(error).__name__}"
         events.finish()

@@ -94,7 +94,9 @@ def own_run_dir(directory: Path) -> str:
 def hidden_values(target: GymTarget, token: str, environment: Mapping[str, str] = os.environ) -> list[str]:
     """What Gym's output must not show: our token, and what came by `envSecrets`. A short value is no secret, and hiding
     it would only make the output unreadable."""
-    values = {environment.get(name, "") for name in target.env_secret_names}
+    secrets = [environment.get(name, "") for name in target.env_secret_names]
+    # One with line breaks is printed as lines, each of which gives a part of it away.
+    values = {part for secret in secrets for part in (secret, *secret.splitlines())}
     return sorted({token, *(value for value in values if len(value) >= _SHORTEST_SECRET)}, key=len, reverse=True)
 
 

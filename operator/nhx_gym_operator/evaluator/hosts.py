@@ -94,7 +94,7 @@ class HostRegistry:
         that the job does not have."""
         slot = self._slots[registration.ordinal]
         if registration.boot_id != slot.boot_id:
-            slot.boot_id, slot.host, slot.lost = registration.boot_id, None, None
+            slot.boot_id, slot.host, slot.lost, slot.killed = registration.boot_id, None, None, None
             slot.since = time.monotonic()
         slot.state = registration.state
         self._remember(registration)

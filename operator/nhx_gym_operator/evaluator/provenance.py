@@ -141,13 +141,10 @@ class Provenance:
         }
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Beside the SDK's files. Trouble is logged, not raised: it must not cost a result."""
+        """Beside the SDK's files."""
         file = self.paths.attempt(self.plan.attempt) / PROVENANCE
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(encoded(document))
-        except OSError as error:
-            log.error("cannot write %s: %s", file, error)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encoded(document))
 
     def _earlier(self) -> list[dict[str, Any]]:
         """What the job's earlier attempts wrote: rollouts that they recorded are in the result too."""
@@ -160,7 +157,8 @@ class Provenance:
                 document = json.loads(file.read_bytes())
             except (OSError, ValueError):
                 continue
-            if document.get("job", {}).get("uid") == self.plan.uid:
+            job = document.get("job") if isinstance(document, dict) else None
+            if isinstance(job, dict) and job.get("uid") == self.plan.uid:
                 found.append({name: document[name] for name in ("job", "images", "models") if name in document})
         return found
 

@@ -141,19 +141,26 @@ def _said(result: Mapping[str, Any], label: str) -> str:
     return well_formed((f"{label}: {words}" if words else label)[:MAX_MESSAGE])
 
 
+MAX_NESTING = 128
+"""Levels of a result. The SDK's trials, which are pydantic's, take no more than some 250."""
+
+
 def well_formed(text: str) -> str:
     """The text with `?` for halves of surrogate pairs, which JSON can spell and UTF-8 has no bytes for."""
     return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
 
 
-def strict_json(value: Any) -> Any:
-    """The value with null in place of the floats that JSON has no word for, and well-formed texts."""
+def strict_json(value: Any, levels: int = MAX_NESTING) -> Any:
+    """The value with null in place of the floats that JSON has no word for, and well-formed texts. Raises
+    `RecursionError` for one nested deeper than `levels`."""
+    if levels < 0:
+        raise RecursionError
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {well_formed(str(key)): strict_json(item) for key, item in value.items()}
+        return {well_formed(str(key)): strict_json(item, levels - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [strict_json(item) for item in value]
+        return [strict_json(item, levels - 1) for item in value]
     return value

@@ -146,8 +146,16 @@ class Evaluation:
     def _copy_log(self, directory: Path) -> None:
         """As it is now: what is uploaded must not grow meanwhile."""
         if self.paths.log.is_file():
-            directory.mkdir(exist_ok=True)
-            shutil.copyfile(self.paths.log, directory / self.paths.log.name)
+            self._copy(self.paths.log, directory)
+
+    def _copy(self, file: Path, directory: Path) -> None:
+        """A log into the bundle. That there is no room for it must not cost the result."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, directory / file.name)
+        except OSError as error:
+            log.error("cannot copy %s to %s: %s", file, directory, error)
+            self.warnings.append(f"{file.name} is not in the bundle: {error.strerror}")
 
     def _not_brought(self, outcome: Outcome, error: BucketError) -> Outcome:
         """Complete without the bundle in its place if a claim has it: then nothing is lost."""
@@ -294,8 +302,7 @@ class Evaluation:
         """What hosts sent of their output, put beside Gym's other files once nothing makes that directory anew."""
         directory = self.paths.attempt(self.plan.attempt) / "gym_run"
         for file in logs.iterdir():
-            directory.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, directory / file.name)
+            self._copy(file, directory)
 
     def _collector(self, work_dir: Path, local: aiohttp.ClientSession, port: int) -> Collector:
         """The one decision between the two ways to collect."""
@@ -351,11 +358,11 @@ class Evaluation:
             if isinstance(answer, Failure):
                 await record_failure(rollout, answer)
                 return
-            judged = judge(answer, self.plan.target.reward_key)
-            if isinstance(judged, Failure):
-                await record_failure(rollout, judged)
-                return
             try:
+                judged = judge(answer, self.plan.target.reward_key)
+                if isinstance(judged, Failure):
+                    await record_failure(rollout, judged)
+                    return
                 result = stamped_result(rollout, answer)
             except RecursionError:
                 await record_failure(rollout, Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply"))
@@ -508,8 +515,13 @@ class Evaluation:
             log.exception("report.html could not be completed")
 
     def _write_provenance(self) -> None:
-        if self._results_are_ours:
+        """Trouble is logged, not raised: it must not cost a result."""
+        if not self._results_are_ours:
+            return
+        try:
             self.provenance.write(self._provenance())
+        except Exception:
+            log.exception("provenance.json could not be written")
 
 
 def _reason_of(error: Exception) -> RunReason:

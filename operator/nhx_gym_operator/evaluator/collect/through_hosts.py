@@ -148,6 +148,9 @@ class ThroughHosts:
         try:
             async with asyncio.timeout(AGGREGATE_TIMEOUT_S):
                 metrics = await self._post(ready[0], HOST_AGGREGATE_PATH, _verify_responses(rows))
+        except TimeoutError as error:
+            words = f"gym host {ready[0].ordinal} did not compute them within {AGGREGATE_TIMEOUT_S:g} s"
+            raise AggregatesMissing(words) from error
         except (HostError, HostGone, aiohttp.ClientError, OSError) as error:
             raise AggregatesMissing(f"gym host {ready[0].ordinal} could not compute them: {error}"[:500]) from error
         if not isinstance(metrics.get("agent_metrics"), Mapping):
