@@ -29,7 +29,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 test: lint test-unit test-cluster test-e2e ## all tests
 
 .PHONY: test-unit
-test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: seconds
+test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: minutes
 	$(PYTEST) tests/unit tests/contract
 
 .PHONY: test-cluster
