@@ -10,9 +10,9 @@ from e2e.manifests import GREETING, MARKS, REPEATS, TOOL_TOKEN, VERDICT
 from e2e.runs import Run, rows_of
 from support.job_watch import condition
 
-JUDGED = pytest.mark.parametrize("run", ["judged_runc", "judged_colocated"], indirect=True)
-JUDGED_ROLLOUTS = 5 * REPEATS
 nightly = pytest.mark.nightly
+JUDGED = pytest.mark.parametrize("run", ["judged_runc", pytest.param("judged_colocated", marks=nightly)], indirect=True)
+JUDGED_ROLLOUTS = 5 * REPEATS
 
 
 @JUDGED
@@ -44,7 +44,7 @@ def test_a_job_nested_thousands_deep_is_refused_and_the_operator_goes_on(deep_ne
     assert deep_nesting.facts["operator restarts"] == [0]
 
 
-@pytest.mark.parametrize("run", ["inference_provider", "openai_model"], indirect=True)
+@pytest.mark.parametrize("run", ["inference_provider", pytest.param("openai_model", marks=nightly)], indirect=True)
 def test_an_agent_may_be_bound_by_hand(run: Run) -> None:
     assert run.job["spec"]["target"]["gym"]["bindResourcesServer"] is False
     assert run.aggregates["gym_reward.reward"]["value"] == pytest.approx(0.8)
