@@ -246,7 +246,7 @@ def test_the_settings_are_those_that_the_operator_reads():
     assert found.images.gym_host == "registry.local/nhx-gym-host:dev"
     assert found.images.gym_tasks == "registry.local/nhx-gym-tasks:dev"
     assert found.resources == RoleResources()
-    assert found.resources.gym_host["limits"] == {"memory": "3Gi"}
+    assert found.resources.gym_host["limits"] == {"memory": "3Gi", "ephemeral-storage": "10Gi"}
 
 
 def test_bounds_on_jobs_are_unset_and_reach_the_operator_as_whole_numbers():
@@ -281,7 +281,7 @@ def test_what_an_administrator_sets_reaches_jobs_and_operator_alike():
 
 def test_extra_resources_stand_beside_memory():
     found = settings(resources={"gymHost": {"limits": {"nvidia.com/gpu": 1}}})
-    assert found.resources.gym_host["limits"] == {"memory": "3Gi", "nvidia.com/gpu": 1}
+    assert found.resources.gym_host["limits"] == {"memory": "3Gi", "ephemeral-storage": "10Gi", "nvidia.com/gpu": 1}
 
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4

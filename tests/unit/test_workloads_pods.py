@@ -566,6 +566,34 @@ def test_resources_are_set_per_role():
     assert main_container(pods.evaluator_pod(sandboxed(options=options)))["resources"] != limits
 
 
+def test_what_a_host_writes_on_its_node_is_bounded_in_all_and_per_volume():
+    built = pods.host_pod(staged(), 0)
+    resources = main_container(built)["resources"]
+    assert resources["limits"]["ephemeral-storage"] == "10Gi"
+    assert resources["requests"]["ephemeral-storage"] == "512Mi"
+    scratch = [volume for volume in volumes(built).values() if "emptyDir" in volume]
+    assert {volume["name"]: volume["emptyDir"] for volume in scratch} == {
+        name: {"sizeLimit": "10Gi"} for name in ("tmp", "work", "environment")
+    }
+
+
+def test_an_init_containers_limit_never_bounds_a_pod_whose_main_container_has_none():
+    """Kubernetes takes the largest that is stated: a gate's own would evict a host without one."""
+    assert all(
+        "ephemeral-storage" not in container["resources"].get("limits", {})
+        for make in ALL_PODS.values()
+        for container in make()["spec"].get("initContainers", ())
+    )
+
+
+def test_an_administrators_bound_on_an_evaluators_disk_holds_for_each_of_its_volumes():
+    limits = {"limits": {"ephemeral-storage": "1Gi"}}
+    options = settings(resources={"evaluator": limits})
+    built = pods.evaluator_pod(sandboxed(spec={"results": {"emptyDir": {}}}, options=options))
+    found = {name: volume["emptyDir"] for name, volume in volumes(built).items() if "emptyDir" in volume}
+    assert found == {name: {"sizeLimit": "1Gi"} for name in ("tmp", "work", "results")}
+
+
 def test_the_next_attempts_pods_have_names_of_their_own():
     assert [pod["metadata"]["name"] for pod in pods.job_pods(sandboxed(attempt=2))] == [
         "mcqa-evaluator-2",

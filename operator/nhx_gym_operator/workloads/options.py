@@ -38,16 +38,27 @@ class PodOptions(Options):
     annotations: dict[str, str] = Field(default_factory=dict)
 
 
-def _resources(cpu: str, memory: str, memory_limit: str) -> dict[str, Any]:
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory_limit}}
+def _resources(
+    cpu: str, memory: str, memory_limit: str, disk: str | None = None, disk_limit: str | None = None
+) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory_limit}}
+    if disk and disk_limit:
+        resources["requests"][EPHEMERAL_STORAGE] = disk
+        resources["limits"][EPHEMERAL_STORAGE] = disk_limit
+    return resources
+
+
+EPHEMERAL_STORAGE = "ephemeral-storage"
+"""What a container writes on its node: its layer, its log and its emptyDirs."""
 
 
 class RoleResources(Options):
-    """`resources` of the container of each role. A host's default limit is what NeMo Gym needs under
-    gVisor (1.9 GiB at ready) with room for the environment."""
+    """`resources` of the container of each role. A host's default limits are what NeMo Gym needs under
+    gVisor (1.9 GiB of memory at ready) with room for the environment: on disk its archive, its tree and its
+    wheels, of up to 2 GiB each, and what it writes. What runs in a host is untrusted, so its disk has a bound."""
 
     evaluator: dict[str, Any] = Field(default_factory=lambda: _resources("100m", "256Mi", "2Gi"))
-    gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "3Gi"))
+    gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "3Gi", "512Mi", "10Gi"))
     gym_tasks: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "4Gi"))
     stage: dict[str, Any] = Field(default_factory=lambda: _resources("50m", "64Mi", "512Mi"))
     gate: dict[str, Any] = Field(default_factory=lambda: _resources("10m", "32Mi", "256Mi"))

@@ -60,6 +60,7 @@ def colocated_pod(workload: Workload) -> Manifest:
 def host_pod(workload: Workload, ordinal: int) -> Manifest:
     """The sandbox: the gate proves its network before any code of an environment runs."""
     plan = podspec.value(HOST_PLAN_ENV, plans.host_plan(workload, ordinal).model_dump_json())
+    resources = workload.options.resources.gym_host
     tokens = mount(TOKENS_VOLUME, TOKENS_DIR, read_only=True)
     gate = podspec.container(
         workload,
@@ -78,7 +79,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         image=workload.options.images.gym_host,
         module=HOST_MODULE,
         command="serve",
-        resources=workload.options.resources.gym_host,
+        resources=resources,
         env=[*_user_env(workload), plan],
         mounts=[mount("tmp", "/tmp"), mount("work", WORK_DIR), mount("environment", ENVIRONMENT_DIR), tokens],
         ports=[HOST_PORT],
@@ -90,9 +91,9 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         init_containers=[gate],
         containers=[host],
         volumes=[
-            scratch("tmp"),
-            scratch("work"),
-            scratch("environment"),
+            scratch("tmp", resources),
+            scratch("work", resources),
+            scratch("environment", resources),
             secret_volume(TOKENS_VOLUME, secrets.host_secret_name(workload, ordinal)),
         ],
         runtimeClassName=workload.runtime_class_name,
@@ -103,9 +104,9 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
 def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user_env: list[Manifest]) -> Manifest:
     plan = podspec.value(EVALUATOR_PLAN_ENV, plans.evaluator_plan(workload).model_dump_json())
     volumes = [
-        scratch("tmp"),
-        scratch("work"),
-        _results_volume(workload),
+        scratch("tmp", resources),
+        scratch("work", resources),
+        _results_volume(workload, resources),
         secret_volume(TOKENS_VOLUME, secrets.evaluator_secret_name(workload)),
     ]
     mounts = [
@@ -118,7 +119,7 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
     for volume, key_mount in [*_model_keys(workload), *(store.volumes(OBJECT_STORE_DIR) if store else ())]:
         volumes.append(volume)
         mounts.append(key_mount)
-    dataset = _dataset_volume(workload)
+    dataset = _dataset_volume(workload, resources)
     if dataset:
         volumes += [dataset] if dataset not in volumes else []
         mounts.append(mount(dataset["name"], DATASET_DIR, read_only=True))
@@ -160,14 +161,14 @@ def _user_env(workload: Workload) -> list[Manifest]:
     ]
 
 
-def _results_volume(workload: Workload) -> Manifest:
+def _results_volume(workload: Workload, resources: Manifest) -> Manifest:
     claim = plans.results_claim(workload)
     if claim is None:
-        return scratch("results")
+        return scratch("results", resources)
     return {"name": "results", "persistentVolumeClaim": {"claimName": claim}}
 
 
-def _dataset_volume(workload: Workload) -> Manifest | None:
+def _dataset_volume(workload: Workload, resources: Manifest) -> Manifest | None:
     """What holds the dataset; None for one that is in the image, or staged. A claim that takes the results too is one
     volume: a driver need not mount it twice, once for reading and once for writing."""
     if isinstance(workload.dataset, ConfigMapFiles):
@@ -176,7 +177,7 @@ def _dataset_volume(workload: Workload) -> Manifest | None:
     if claim is None:
         return None
     if claim.claim_name == plans.results_claim(workload):
-        return _results_volume(workload)
+        return _results_volume(workload, resources)
     return {"name": "dataset", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api.constants import Role
+from .options import EPHEMERAL_STORAGE
 from .workload import Workload
 
 Manifest = dict[str, Any]
@@ -125,8 +126,10 @@ def mount(volume: str, path: str, *, read_only: bool = False) -> Manifest:
     return {"name": volume, "mountPath": path} | ({"readOnly": True} if read_only else {})
 
 
-def scratch(name: str) -> Manifest:
-    return {"name": name, "emptyDir": {}}
+def scratch(name: str, resources: Manifest) -> Manifest:
+    """Space on the node for a container with these `resources`: no more than it may write there in all."""
+    limit = resources.get("limits", {}).get(EPHEMERAL_STORAGE)
+    return {"name": name, "emptyDir": {"sizeLimit": limit} if limit else {}}
 
 
 def secret_volume(name: str, secret_name: str) -> Manifest:

@@ -73,7 +73,8 @@ def _stage(workload: Workload, files: StagedFiles, container: str, volume: str, 
         init=True,
     )
     volumes = [{"name": name, **body} for name, body, _ in sources]
-    return StageParts(staged, [*volumes, scratch(volume)], mount(volume, target, read_only=True))
+    space = scratch(volume, workload.options.resources.evaluator)
+    return StageParts(staged, [*volumes, space], mount(volume, target, read_only=True))
 
 
 def stage_plan(workload: Workload, files: StagedFiles) -> StagePlan:
