@@ -3,7 +3,8 @@
 The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json`, `pods.json`, `events.json` and `claims.json` (lists),
 `logs/POD/CONTAINER`, `results/` (stands for the results volume) and `calls.jsonl`; what was applied or created is
 appended to `sent.json`. `script.json` may set `reader_state` and `fetch_state` (the states of a created pod's container
-and of its init container), `fail` (verb to stderr), `fail_kind` (resource to stderr), `hang` (verbs that never end),
+and of its init container), `fail` (verb to stderr), `fail_kind` (resource to stderr), `fail_create` (kind to the stderr
+of each further create, in order), `hang` (verbs that never end),
 `cut_stream_after` (bytes of a tar that arrive), `story` (what the job's status becomes with each further look at it).
 """
 
@@ -164,6 +165,12 @@ def _create_job(folder: Path, job: dict) -> None:
 
 def _create(folder: Path, rest: list[str]) -> None:
     pod = json.load(sys.stdin)
+    script = _load(folder, "script", {})
+    failures = script.get("fail_create", {}).get(pod["kind"])
+    if failures:
+        words = failures.pop(0)
+        (folder / "script.json").write_text(json.dumps(script))
+        sys.exit(words)
     if pod["kind"] != "Pod":
         _note_sent(folder, pod)
         if pod["kind"] == "AgentEvalJob":
@@ -179,8 +186,9 @@ def _create(folder: Path, rest: list[str]) -> None:
 
 
 def _delete(folder: Path, rest: list[str]) -> None:
-    pods = [pod for pod in _load(folder, "pods", []) if pod["metadata"]["name"] != rest[1]]
-    (folder / "pods.json").write_text(json.dumps(pods))
+    file = "pods" if rest[0] == "pod" else "jobs"
+    left = [entry for entry in _load(folder, file, []) if entry["metadata"]["name"] != rest[1]]
+    (folder / f"{file}.json").write_text(json.dumps(left))
 
 
 def _exec(folder: Path, rest: list[str]) -> None:

@@ -248,8 +248,53 @@ def test_a_name_that_is_taken_is_refused_and_nothing_overwritten(cluster):
 
     result = call("submit", *FLAGS, BUNDLED, "--name=mine")
 
-    assert result.exit_code == ExitCode.REFUSED and "pass another --name" in result.output.lower()
+    assert result.exit_code == ExitCode.REFUSED and "give this one another name" in result.output.lower()
     assert cluster.read("jobs") == [{"metadata": {"name": "mine"}}]
+
+
+def test_a_job_whose_rows_are_refused_is_taken_back(cluster, tmp_path):
+    cluster.write("script", {"fail_create": {"ConfigMap": ["Error from server (Forbidden): quota exceeded"]}})
+
+    result = call("submit", *FLAGS, f"--dataset={a_row(tmp_path)}", "--name=mine")
+
+    assert result.exit_code == ExitCode.REFUSED
+    assert "ConfigMap `mine-rows`" in result.output and "quota exceeded" in result.output
+    assert "removed again" in result.output and cluster.read("jobs") == []
+
+
+def test_a_job_that_cannot_be_taken_back_is_named_with_the_command_that_removes_it(cluster, tmp_path):
+    failing = {"fail_create": {"ConfigMap": ["no room"]}, "fail": {"delete": "you may not"}}
+    cluster.write("script", failing)
+
+    result = call("submit", *FLAGS, f"--dataset={a_row(tmp_path)}", "--name=mine")
+
+    assert result.exit_code == ExitCode.ERROR and "you may not" in result.output
+    assert "kubectl delete aej mine -n evals" in result.output
+
+
+def test_what_a_deleted_job_of_that_name_still_has_is_waited_for(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.client.creation._PAUSE_SECONDS", 0.01)
+    taken = 'Error from server (AlreadyExists): configmaps "mine-rows" already exists'
+    cluster.write("script", {"fail_create": {"ConfigMap": [taken, taken]}})
+
+    assert call("submit", *FLAGS, f"--dataset={a_row(tmp_path)}", "--name=mine").exit_code == ExitCode.DONE
+    assert sent(cluster)["ConfigMap"]["data"] == {"rows.jsonl": "{}\n"}
+
+
+def test_an_object_of_somebody_elses_is_not_waited_for_for_ever(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.client.creation.LEFTOVER_SECONDS", 0)
+    taken = 'Error from server (AlreadyExists): configmaps "mine-rows" already exists'
+    cluster.write("script", {"fail_create": {"ConfigMap": [taken] * 3}})
+
+    result = call("submit", *FLAGS, f"--dataset={a_row(tmp_path)}", "--name=mine")
+
+    assert result.exit_code == ExitCode.REFUSED and "another name" in result.output
+    assert cluster.read("jobs") == []
+
+
+def a_row(folder):
+    (folder / "rows.jsonl").write_text("{}\n")
+    return folder / "rows.jsonl"
 
 
 def test_an_api_server_that_refuses_is_quoted(cluster):

@@ -28,7 +28,8 @@ from nhx_evals_sdk.values.common import SecretRef
 from nhx_gym_operator import submission
 from nhx_gym_operator.api.models import ModelSpec
 from nhx_gym_operator.api.tasks import Dataset, Tasks
-from nhx_gym_operator.client.kubectl import Kubectl, UserError
+from nhx_gym_operator.client.creation import CONFIG_MAP_BYTES
+from nhx_gym_operator.client.kubectl import UserError
 from nhx_gym_operator.evaluator.dataset import Subset, load_taskset
 from nhx_gym_operator.submission import (
     AgentEvaluatorJobResource,
@@ -45,7 +46,6 @@ from nhx_gym_operator.submission import (
     write_taskset,
 )
 from nhx_gym_operator.submission.gym_version import GYM_VERSION, version_warning
-from nhx_gym_operator.submission.taskset import MAX_BYTES
 from support.cluster import ROOT
 from support.fake_kubectl import FakeKubectl
 
@@ -180,24 +180,18 @@ async def test_the_asynchronous_call_is_the_same(cluster: FakeKubectl, tmp_path:
     assert await job.check_if_complete()
 
 
-def test_tasks_that_cannot_be_stored_leave_no_job_behind(
-    cluster: FakeKubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(Kubectl, "text", _failing_for_config_maps())
-    with pytest.raises(UserError, match="no ConfigMaps"):
+def test_tasks_that_cannot_be_stored_leave_no_job_behind(cluster: FakeKubectl, tmp_path: Path):
+    cluster.write("script", {"fail_create": {"ConfigMap": ["Error from server (Forbidden): no ConfigMaps for you"]}})
+    with pytest.raises(UserError, match=r"(?s)no ConfigMaps.*removed again"):
         submit(tasks=tasks(tmp_path), target=runner(), name="mcqa")
-    assert cluster.calls("delete")
+    assert cluster.read("jobs") == []
 
 
-def _failing_for_config_maps() -> Any:
-    real = Kubectl.text
-
-    def text(self: Kubectl, *arguments: str, stdin: str | None = None, **more: Any) -> str:
-        if stdin and json.loads(stdin)["kind"] == "ConfigMap":
-            raise UserError("no ConfigMaps for you")
-        return real(self, *arguments, stdin=stdin, **more)
-
-    return text
+def test_a_name_that_is_taken_is_said_to_be_so(cluster: FakeKubectl, tmp_path: Path):
+    cluster.write("jobs", [{"metadata": {"name": "mcqa"}}])
+    with pytest.raises(UserError, match="there is a job `mcqa` already"):
+        submit(tasks=tasks(tmp_path), target=runner(), name="mcqa")
+    assert cluster.read("jobs") == [{"metadata": {"name": "mcqa"}}]
 
 
 # ---- what is refused
@@ -272,7 +266,7 @@ def test_tasks_too_large_for_a_config_map_are_told_where_to_go(tmp_path: Path, c
         submit(tasks=many, target=runner())
     assert not cluster.calls()
     written = write_taskset(many, tmp_path / "taskset.jsonl")
-    assert written.stat().st_size > MAX_BYTES and len(written.read_text().splitlines()) == 30
+    assert written.stat().st_size > CONFIG_MAP_BYTES and len(written.read_text().splitlines()) == 30
 
 
 def test_stored_tasks_are_to_the_evaluator_what_they_were_here(tmp_path: Path):

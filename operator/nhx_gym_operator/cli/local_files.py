@@ -5,16 +5,13 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from ..api.constants import API_VERSION, FILESET_KIND, MANAGED_BY_LABEL
+from ..api.constants import API_VERSION, FILESET_KIND
 from ..api.fileset import ConfigMapSource, Purpose
+from ..client.creation import CONFIG_MAP_BYTES, config_map
 from ..client.jobs import Body
 from .exits import UsageProblem
 
-CONFIG_MAP_BYTES = 1024 * 1024
-"""What the API server takes for one ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
 ROWS_KEY = "rows.jsonl"
-_ENVELOPE_BYTES = 4096
-"""Room for the ConfigMap's own fields beside the content."""
 _FILE_ENVELOPE_BYTES = 64
 _DECLARATION = "nemo-environment.yaml"
 _MOST_FILES = next(
@@ -31,10 +28,10 @@ def rows(file: Path, job: str) -> Body:
             f"--dataset: {file} cannot be read here: {error.strerror}. A file that is elsewhere is written "
             "bundled:PATH (ships with NeMo Gym), configmap:NAME/KEY, fileset:NAME/PATH or pvc:CLAIM/PATH."
         ) from None
-    if len(content) > CONFIG_MAP_BYTES - _ENVELOPE_BYTES:
+    if len(content) > CONFIG_MAP_BYTES:
         raise UsageProblem(
             f"--dataset: {file} has {len(content):,} bytes, and a file from this machine goes into a ConfigMap, which "
-            f"holds {CONFIG_MAP_BYTES - _ENVELOPE_BYTES:,}. Put it on a PersistentVolumeClaim and pass pvc:CLAIM/PATH."
+            f"holds {CONFIG_MAP_BYTES:,}. Put it on a PersistentVolumeClaim and pass pvc:CLAIM/PATH."
         )
     if not content.strip():
         raise UsageProblem(f"--dataset: {file} is empty.")
@@ -43,7 +40,7 @@ def rows(file: Path, job: str) -> Body:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UsageProblem(f"--dataset: line {line} of {file} is not UTF-8; save it as UTF-8.") from None
-    return _config_map(f"{job}-rows", {ROWS_KEY: text}, {})
+    return config_map(f"{job}-rows", data={ROWS_KEY: text})
 
 
 def environment(folder: Path, job: str) -> tuple[Body, Body]:
@@ -70,7 +67,7 @@ def environment(folder: Path, job: str) -> tuple[Body, Body]:
         except UnicodeDecodeError:
             others[key] = base64.b64encode(content).decode()
     size = sum(len(value.encode()) for value in (*texts.values(), *others.values()))
-    if size > CONFIG_MAP_BYTES - _ENVELOPE_BYTES - _FILE_ENVELOPE_BYTES * len(paths):
+    if size > CONFIG_MAP_BYTES - _FILE_ENVELOPE_BYTES * len(paths):
         raise UsageProblem(
             f"--environment: {folder} has {size:,} bytes, and files from this machine go into a ConfigMap of 1 MiB. "
             "Make a FileSet with another source (a claim, an archive, S3, an image) and pass its name."
@@ -83,14 +80,8 @@ def environment(folder: Path, job: str) -> tuple[Body, Body]:
         "metadata": {"name": name},
         "spec": {"purpose": Purpose.ENVIRONMENT.value, "source": source},
     }
-    return _config_map(name, texts, others), file_set
+    return config_map(name, data=texts, binaryData=others), file_set
 
 
 def _belongs(path: Path) -> bool:
     return not any(part.startswith(".") or part == "__pycache__" for part in path.parts) and path.suffix != ".pyc"
-
-
-def _config_map(name: str, texts: dict[str, str], others: dict[str, str]) -> Body:
-    metadata = {"name": name, "labels": {MANAGED_BY_LABEL: "kubectl-nhx"}}
-    data = {field: values for field, values in (("data", texts), ("binaryData", others)) if values}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **data}

@@ -18,8 +18,9 @@ from ..api.models import ModelSpec
 from ..api.resource import KeyRef
 from ..api.results import Results
 from ..api.tasks import Tasks
+from ..client.creation import create_job
 from ..client.jobs import Body, Job
-from ..client.kubectl import Kubectl, KubectlError, Refused, UserError
+from ..client.kubectl import Kubectl
 from ..submission.convert import DEFAULT_RESULTS, job_of, manifest_of, new_name
 from ..submission.spec_file import explained, is_spec_file, parse_spec
 from ..submission.target import AgentEvalInputSpec
@@ -226,38 +227,7 @@ def send(kubectl: Kubectl, submission: Submission) -> Job:
     """The job as the API server took it. The name of a job that exists is refused: nothing is overwritten."""
     for entry in submission.beside:
         kubectl.text("apply", "--filename=-", stdin=json.dumps(entry))
-    try:
-        job = Job(kubectl.json("create", "--filename=-", stdin=json.dumps(submission.job)))
-    except KubectlError as error:
-        raise _explained(error, submission.job) from None
-    for entry in submission.own:
-        _send_own(kubectl.in_namespace(job.namespace), entry, job)
-    return job
-
-
-def _send_own(kubectl: Kubectl, entry: Body, job: Job) -> None:
-    """After the job, which waits for it: only then is there an owner with which it goes."""
-    owner = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid}
-    owned = {**entry, "metadata": {**entry["metadata"], "ownerReferences": [owner]}}
-    try:
-        kubectl.text("create", "--filename=-", stdin=json.dumps(owned))
-    except UserError as error:
-        raise Refused(
-            f"job `{job.name}` was made, but {entry['kind']} `{entry['metadata']['name']}`, which it waits for, was "
-            f"not: {error}\nTo remove the job: `kubectl delete aej {job.name} -n {job.namespace}`."
-        ) from None
-
-
-def _explained(error: KubectlError, job: Body) -> UserError:
-    name = (job.get("metadata") or {}).get("name")
-    if "(AlreadyExists)" in error.stderr:
-        return Refused(f"there is a job `{name}` already. Pass another --name, or delete that one first.")
-    if "doesn't have a resource type" in error.stderr or "no matches for kind" in error.stderr:
-        return Refused(
-            "this cluster has no AgentEvalJobs: the chart nhx-gym-operator is not installed on it. "
-            "If you meant another cluster, pass --context."
-        )
-    return Refused(error.stderr) if error.refused else error
+    return create_job(kubectl, submission.job, submission.own)
 
 
 def dataset_of(text: str, job: str) -> tuple[Body, list[Body]]:

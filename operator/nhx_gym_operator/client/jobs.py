@@ -23,6 +23,11 @@ from .kubectl import Kubectl, KubectlError, NotFound, UserError
 
 JOB_RESOURCE = f"{JOB_PLURAL}.{GROUP}"
 
+NOT_INSTALLED = (
+    "this cluster has no AgentEvalJobs: the chart nhx-gym-operator is not installed on it. "
+    "If you meant another cluster, pass --context."
+)
+
 DELETED = "Deleted"
 """In place of the phase of a job of which only the results are left."""
 
@@ -165,11 +170,8 @@ def get_job(kubectl: Kubectl, name: str) -> Job:
 
 def _explained(error: KubectlError, name: str, namespace: str | None) -> UserError:
     where = f"namespace `{namespace}`" if namespace else "the namespace of the current context"
-    if "the server doesn't have a resource type" in error.stderr:
-        return NotFound(
-            "this cluster has no AgentEvalJobs: the chart nhx-gym-operator is not installed on it. "
-            "If you meant another cluster, pass --context."
-        )
+    if error.kind_unknown:
+        return NotFound(NOT_INSTALLED)
     if error.not_found:
         return NotFound(
             f"there is no AgentEvalJob `{name}` in {where}. "

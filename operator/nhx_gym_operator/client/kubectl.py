@@ -46,10 +46,19 @@ class KubectlError(UserError):
         return "(Forbidden)" in self.stderr
 
     @property
+    def already_exists(self) -> bool:
+        return "(AlreadyExists)" in self.stderr
+
+    @property
+    def kind_unknown(self) -> bool:
+        """The cluster has no such kind of object."""
+        return "doesn't have a resource type" in self.stderr or "no matches for kind" in self.stderr
+
+    @property
     def refused(self) -> bool:
         """The server's answer will be the same next time."""
-        words = ("(Invalid)", "(BadRequest)", "(AlreadyExists)", " is invalid: ", "strict decoding error")
-        return self.forbidden or any(word in self.stderr for word in words)
+        words = ("(Invalid)", "(BadRequest)", " is invalid: ", "strict decoding error")
+        return self.forbidden or self.already_exists or any(word in self.stderr for word in words)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 from nhx_evals_sdk.agent_eval.runtimes.gym import GymAgentTaskRunner
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalRunConfig, AgentEvalTask
 
-from ..api.constants import API_VERSION, JOB_KIND
 from ..api.models import ModelSpec
 from ..api.resource import KeyRef
 from ..api.results import Results
 from ..api.tasks import Tasks
-from ..client.jobs import JOB_RESOURCE, Job
-from ..client.kubectl import Kubectl, UserError
+from ..client.creation import config_map, create_job
+from ..client.kubectl import Kubectl
 from .convert import DEFAULT_RESULTS, TASKSET_KEY, job_of, manifest_of, new_name
 from .errors import SubmissionError, UnsubmittableRunnerError
 from .gym_version import version_warning
@@ -75,10 +73,8 @@ def submit(
     warning = version_warning()
     if warning:
         warnings.warn(warning, stacklevel=2)
-    made = Job(kubectl.json("create", "--filename=-", stdin=json.dumps(manifest_of(job), allow_nan=False)))
-    if text is not None:
-        _store(kubectl.in_namespace(made.namespace), made, text)
-    return AgentEvaluatorJobResource(kubectl, made)
+    own = [] if text is None else [config_map(_taskset_name(name), data={TASKSET_KEY: text}, immutable=True)]
+    return AgentEvaluatorJobResource(kubectl, create_job(kubectl, manifest_of(job), own))
 
 
 async def submit_async(**arguments: Any) -> AsyncAgentEvaluatorJobResource:
@@ -115,20 +111,3 @@ def _spec(target: GymRunnerTarget, config: AgentEvalRunConfig | None) -> AgentEv
         fail_fast=config.fail_fast,
         labels=config.labels,
     )
-
-
-def _store(kubectl: Kubectl, job: Job, text: str) -> None:
-    """After the job, which waits for its tasks: only then is there an owner with which they go."""
-    owner = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid}
-    taskset = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": _taskset_name(job.name), "ownerReferences": [owner]},
-        "immutable": True,
-        "data": {TASKSET_KEY: text},
-    }
-    try:
-        kubectl.text("create", "--filename=-", stdin=json.dumps(taskset))
-    except UserError:
-        kubectl.text("delete", JOB_RESOURCE, job.name, "--ignore-not-found", "--wait=false")
-        raise

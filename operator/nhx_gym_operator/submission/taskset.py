@@ -11,12 +11,10 @@ from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask, as_base_task
 from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 from nhx_evals_sdk.metrics.utils import metric_type_name
 
+from ..client.creation import CONFIG_MAP_BYTES
 from .errors import SubmissionError
 from .plain import plain
 
-MAX_BYTES = 1024 * 1024 - 4096
-"""What fits into one ConfigMap, with room for its own fields:
-https://kubernetes.io/docs/concepts/configuration/configmap/ ("cannot exceed 1 MiB")."""
 _REWARD = GymRewardMetric()
 _ROW_INTEGERS = range(-(2**63), 2**64)
 """What orjson, with which Gym reads rows, takes for an integer."""
@@ -39,10 +37,10 @@ def write_taskset(tasks: Sequence[AgentEvalTask], file: Path) -> Path:
 def fitting(text: str) -> str:
     """`text` if one ConfigMap holds it. Raises SubmissionError saying where a larger one goes."""
     size = len(text.encode())
-    if size > MAX_BYTES:
+    if size > CONFIG_MAP_BYTES:
         raise SubmissionError(
-            f"the tasks are {size:,} bytes as JSON Lines, and a ConfigMap holds {MAX_BYTES:,}. Write them to a file "
-            "with write_taskset, put that on a PersistentVolumeClaim or into a FileSet, and submit "
+            f"the tasks are {size:,} bytes as JSON Lines, and a ConfigMap holds {CONFIG_MAP_BYTES:,}. Write them to a "
+            "file with write_taskset, put that on a PersistentVolumeClaim or into a FileSet, and submit "
             "tasks=Tasks(taskset=Taskset(persistent_volume_claim=ClaimFile(claim_name=…, path=…))) or "
             "Taskset(file_set=FileSetFile(name=…, path=…)) of nhx_gym_operator.api.tasks"
         )
