@@ -80,6 +80,11 @@ GATE_OPEN_EXIT_CODE = 3
 without a verdict."""
 
 
+def http_url(address: str, port: int) -> str:
+    """`http://ADDRESS:PORT` of an IPv4 or IPv6 address, without a path."""
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
 class Placement(StrEnum):
     SANDBOXED = "Sandboxed"
     COLOCATED = "Colocated"

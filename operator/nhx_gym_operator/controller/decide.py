@@ -21,9 +21,9 @@ from ..api.conditions import (
     SandboxReason,
     StagedReason,
 )
-from ..api.constants import CONTAINER_EVALUATE, STAGE_CONTAINERS, Isolation
-from ..api.wire import EVALUATOR_PORT, PROGRESS_PATH, Outcome, Placement, Stage
-from ..workloads import plans, pods, secrets, tokens
+from ..api.constants import STAGE_CONTAINERS
+from ..api.wire import Outcome, Placement, Stage
+from ..workloads import plans, pods, secrets
 from ..workloads.workload import Workload
 from . import podview
 from .clock import format_time, seconds_since
@@ -32,8 +32,22 @@ from .filesets import StagingReport, reports
 from .inputs import Missing
 from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refusal, Refused
 from .policies import attempt as attempts
-from .policies import cancel, cleanup, hosts, infrastructure, outcome, placement, results, retry, startup, validation
+from .policies import (
+    cancel,
+    cleanup,
+    deadlines,
+    hosts,
+    infrastructure,
+    outcome,
+    placement,
+    progress_source,
+    results,
+    retry,
+    startup,
+    validation,
+)
 from .policies.attempt import Attempt
+from .policies.deadlines import Deadline
 from .policies.phase import phase
 
 Manifest = dict[str, Any]
@@ -54,6 +68,7 @@ class _Decider:
         self.observation = observation
         self.job = observation.job
         self.settings = observation.installation.settings
+        self.timeouts = self.settings.timeouts
         self.now = now
         self.draft = StatusDraft(observation.job, now)
         self.actions: list[Action] = []
@@ -90,13 +105,11 @@ class _Decider:
         self.draft.data["startTime"] = format_time(self.now)
         self.draft.data["model"] = spec.policy.model
         placed = placement.place(spec, self.settings.sandbox, self.observation.runtime_class)
-        refused = (
-            placed
-            if isinstance(placed, Refused)
-            else validation.refuse(spec, self.settings.images, self.settings.limits)
-        )
-        if refused or isinstance(placed, Refused):
-            return self._refuse(refused or placed)
+        if isinstance(placed, Refused):
+            return self._refuse(placed)
+        refused = validation.refuse(spec, self.settings.images, self.settings.limits)
+        if refused:
+            return self._refuse(refused)
         self.draft.data["placement"] = placed.placement.value
         self.draft.data["isolation"] = placed.isolation.value
         if placed.runtime_class_name:
@@ -161,38 +174,28 @@ class _Decider:
         self.draft.set(ConditionType.RUNNING, False, verdict.reason, verdict.message)
         if self._is_sandboxed:
             self.draft.set(ConditionType.SANDBOX_READY, False, SandboxReason.HOST_LOST, verdict.message)
-        remaining = [pod for pod in self.observation.pods if not podview.has_ended(pod)]
-        self.actions += [cleanup.deletion(pod) for pod in remaining if not podview.is_terminating(pod)]
-        if remaining:
-            # Two evaluators on one journal would be worse than a wait.
-            self._bound_ending(remaining)
+        remaining, deletions = cleanup.of_unended(self.observation)
+        if not remaining:
+            self._start(attempt.number + 1)
             return
-        self._start(attempt.number + 1)
-
-    def _bound_ending(self, pods_left: Iterable[Manifest]) -> None:
-        left = self._ending_seconds_left(pods_left)
-        if left <= 0:
-            self._fail(
-                RunReason.EVALUATOR_LOST,
-                f"pods of the lost attempt have not ended {self.settings.timeouts.pod_start_seconds:g} s after their "
-                f"grace period (the operator's setting timeouts.podStartSeconds)",
-            )
-        else:
+        # Two evaluators on one journal would be worse than a wait.
+        self.actions += deletions
+        left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now)
+        if left > 0:
             self.requeue.append(left)
-
-    def _ending_seconds_left(self, pods_left: Iterable[Manifest]) -> float:
-        """How long the end of these pods is still waited for: a node that is away never reports it."""
-        due = max((podview.grace_over(pod) or self.now for pod in pods_left), default=self.now)
-        return self.settings.timeouts.pod_start_seconds - seconds_since(due, self.now)
+            return
+        limit = deadlines.of_pods(self.timeouts)
+        words = f"pods of the lost attempt have not ended within {limit} after their grace period"
+        self._fail(RunReason.EVALUATOR_LOST, words)
 
     def _cancel(self, attempt: Attempt) -> None:
         if attempt.number:
             self.draft.data["attempt"] = attempt.number
             results.show_images(self.draft, attempt.pods)
         cancel.show_what_there_is(self.draft, self.observation, attempt)
-        remaining = [pod for pod in self.observation.pods if not podview.has_ended(pod)]
-        self.actions += [cleanup.deletion(pod) for pod in remaining if not podview.is_terminating(pod)]
-        left = self._ending_seconds_left(remaining) if remaining else 0.0
+        remaining, deletions = cleanup.of_unended(self.observation)
+        self.actions += deletions
+        left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now) if remaining else 0.0
         if left > 0:
             runs = self.draft.is_true(ConditionType.RUNNING)
             self.draft.set(
@@ -231,9 +234,9 @@ class _Decider:
         if inputs is None:
             raise ValueError("pods are to be made from an observation without inputs")
         if inputs.missing:
-            self._wait_for(inputs.missing)
+            self._wait_for(inputs.missing, deadlines.of_inputs(self.timeouts), AcceptedReason.INPUTS_TIMEOUT)
             return None
-        self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, self._accepted_message())
+        self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, placement.describe(self.draft.data))
         return self._build(number)
 
     def _build(self, number: int) -> Workload:
@@ -255,15 +258,11 @@ class _Decider:
             environment=inputs.environment if inputs else None,
         )
 
-    def _wait_for(self, missing: Missing) -> None:
+    def _wait_for(self, missing: Missing, deadline: Deadline, end_reason: AcceptedReason) -> None:
         self.draft.set(ConditionType.ACCEPTED, False, missing.reason, missing.message)
-        limit = self.settings.timeouts.wait_for_inputs_seconds
-        left = limit - seconds_since(self.draft.since(ConditionType.ACCEPTED), self.now)
+        left = deadline.seconds_left(self.draft.since(ConditionType.ACCEPTED), self.now)
         if left <= 0:
-            self._fail(
-                AcceptedReason.INPUTS_TIMEOUT,
-                f"{missing.message}; still so after {limit:g} s (the operator's setting timeouts.waitForInputsSeconds)",
-            )
+            self._fail(end_reason, deadline.still_so(missing.message))
         else:
             self.requeue.append(min(left, INPUTS_RETRY_SECONDS))
 
@@ -273,13 +272,10 @@ class _Decider:
         if refusal is None:
             return False
         self.draft.set(shown_on, False, refusal.reason, refusal.message)
-        limit = self.settings.timeouts.pod_admission_seconds
-        left = limit - seconds_since(self.draft.since(shown_on), self.now)
+        deadline = deadlines.of_admission(self.timeouts)
+        left = deadline.seconds_left(self.draft.since(shown_on), self.now)
         if left <= 0:
-            self._fail(
-                refusal.reason,
-                f"{refusal.message}; still so after {limit:g} s (the operator's setting timeouts.podAdmissionSeconds)",
-            )
+            self._fail(refusal.reason, deadline.still_so(refusal.message))
             return True
         waits = self._waits_after_refusal(refusal)
         if waits:
@@ -310,7 +306,8 @@ class _Decider:
         elif not self.draft.is_true(ConditionType.RUNNING):
             words = progress.message if progress and progress.message else "the job's pods were created"
             self.draft.set(ConditionType.RUNNING, False, PodReason.PODS_CREATED, words)
-        self._poll(attempt)
+        images = self.draft.data.get("ran", {}).get("images", {})
+        self.poll = progress_source.find(self.observation, attempt.evaluator, images)
         self._keep_up(attempt, workload)
         self._show_waiting(attempt, workload)
 
@@ -377,15 +374,6 @@ class _Decider:
         own = secrets.token_secrets(workload)
         self.actions += [Create(manifest) for manifest in own if repr(manifest["metadata"]["name"]) in missing]
 
-    def _poll(self, attempt: Attempt) -> None:
-        evaluator = attempt.evaluator
-        address = podview.ip(evaluator) if evaluator else None
-        if evaluator and address and podview.is_running(evaluator, CONTAINER_EVALUATE):
-            host = f"[{address}]" if ":" in address else address
-            token = tokens.progress_token(self.observation.installation.key, self.job.metadata.uid)
-            images = self.draft.data.get("ran", {}).get("images", {})
-            self.poll = ProgressSource(f"http://{host}:{EVALUATOR_PORT}{PROGRESS_PATH}", token, images)
-
     # Ends
 
     def _fail(self, reason: StrEnum | str, message: str) -> None:
@@ -405,14 +393,6 @@ class _Decider:
         shown = self.draft.data.setdefault("results", {})
         shown["location"] = plans.results_location(workload)
         shown["image"] = plans.images(workload)["evaluator"]
-
-    def _accepted_message(self) -> str:
-        data = self.draft.data
-        if data["placement"] == Placement.COLOCATED:
-            return "runs colocated: evaluator and Gym share one container"
-        if data["isolation"] == Isolation.KERNEL:
-            return f"runs sandboxed under RuntimeClass {data['runtimeClassName']!r}"
-        return "runs sandboxed under the cluster's default runtime: container and network policies are the only fence"
 
     @property
     def _is_sandboxed(self) -> bool:

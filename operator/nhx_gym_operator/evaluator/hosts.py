@@ -19,7 +19,7 @@ from pathlib import Path
 import aiohttp
 
 from nhx_gym_operator.api.conditions import SandboxReason
-from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState
+from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState, http_url
 
 from .errors import JobFailed
 from .gym_logs import GymEnd, explained, host_log, last_lines
@@ -103,7 +103,7 @@ class HostRegistry:
         elif registration.state is HostState.READY and slot.host is None:
             # Only ever the connection's own address: at one that a host names, the evaluator would reach in
             # its place, and tell what was journaled to, whatever the sandbox may not reach itself.
-            url = _url(peer, self.port or registration.port)
+            url = http_url(peer, self.port or registration.port)
             slot.host = Host(registration.ordinal, registration.boot_id, url, self.tokens[registration.ordinal])
         log.info("host %d is %s", registration.ordinal, registration.state)
         self._say()
@@ -244,7 +244,3 @@ class HostRegistry:
         slot = self._slots[missing[0]]
         what = "to answer again" if slot.lost else "to start Gym" if slot.state else "to register"
         self.progress.message = f"waiting for gym host {missing[0]} {what}"
-
-
-def _url(address: str, port: int) -> str:
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

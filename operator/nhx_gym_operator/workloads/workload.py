@@ -8,7 +8,7 @@ from typing import Any
 from ..api.constants import API_VERSION, JOB_ANNOTATION, JOB_KIND, Role
 from ..api.fileset import FileSetSpec
 from ..api.job import JobSpec
-from ..api.wire import EVALUATOR_PORT, Placement
+from ..api.wire import EVALUATOR_PORT, Placement, http_url
 from . import names
 from .options import WorkloadOptions
 
@@ -65,8 +65,7 @@ class Workload:
     def evaluator_url(self) -> str:
         if not self.cluster_ip:
             raise ValueError(f"the Service of job {self.namespace}/{self.name} has no address yet")
-        host = f"[{self.cluster_ip}]" if ":" in self.cluster_ip else self.cluster_ip
-        return f"http://{host}:{EVALUATOR_PORT}"
+        return http_url(self.cluster_ip, EVALUATOR_PORT)
 
     @property
     def hosts(self) -> int:

@@ -39,5 +39,11 @@ def of_deleted(observation: Observation) -> tuple[DeletePod, ...]:
     return tuple(deletion(pod) for pod in observation.pods if not podview.is_terminating(pod))
 
 
+def of_unended(observation: Observation) -> tuple[list[Manifest], list[DeletePod]]:
+    """The pods that have not ended, and the deletions of those that were not told to."""
+    pods = [pod for pod in observation.pods if not podview.has_ended(pod)]
+    return pods, [deletion(pod) for pod in pods if not podview.is_terminating(pod)]
+
+
 def deletion(pod: Manifest) -> DeletePod:
     return DeletePod(pod["metadata"]["namespace"], podview.name(pod), podview.uid(pod))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...api.conditions import AcceptedReason
 from ...api.constants import Isolation
@@ -38,6 +40,15 @@ def place(spec: JobSpec, sandbox: Sandbox, runtime_class: bool | Missing | None)
             f"all, but {trouble}",
         )
     return Placed(Placement.COLOCATED, Isolation.CONTAINER_ONLY, None)
+
+
+def describe(status: Mapping[str, Any]) -> str:
+    """A pinned placement, for the condition of a job that is accepted."""
+    if status["placement"] == Placement.COLOCATED:
+        return "runs colocated: evaluator and Gym share one container"
+    if status["isolation"] == Isolation.KERNEL:
+        return f"runs sandboxed under RuntimeClass {status['runtimeClassName']!r}"
+    return "runs sandboxed under the cluster's default runtime: container and network policies are the only fence"
 
 
 def _sandbox_trouble(sandbox: Sandbox, runtime_class: bool | Missing | None) -> str | None:

@@ -10,11 +10,10 @@ from typing import Any
 from ...api.conditions import AcceptedReason, PodReason
 from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS
 from .. import podview
-from ..clock import seconds_since
 from ..observation import Observation
-from ..settings import Timeouts
-from . import podproblems
+from . import deadlines, podproblems
 from .attempt import Attempt
+from .deadlines import Deadline
 from .podproblems import PodProblem
 
 Manifest = dict[str, Any]
@@ -27,8 +26,7 @@ class Waiting:
     pod: Manifest
     problem: PodProblem | None
     seconds_left: float
-    limit: float
-    setting: str
+    deadline: Deadline
 
     @property
     def reason(self) -> StrEnum:
@@ -49,7 +47,7 @@ class Waiting:
 
     @property
     def end_message(self) -> str:
-        return f"not running within {self.limit:g} s (the operator's setting {self.setting}): {self.message}"
+        return f"not running within {self.deadline}: {self.message}"
 
 
 def waiting(observation: Observation, attempt: Attempt, now: datetime) -> list[Waiting]:
@@ -60,13 +58,9 @@ def waiting(observation: Observation, attempt: Attempt, now: datetime) -> list[W
 
 def _waiting(pod: Manifest, observation: Observation, now: datetime) -> Waiting:
     problem = podproblems.find(pod, observation.pod_events)
-    timeouts: Timeouts = observation.installation.settings.timeouts
-    if problem and problem.missing_input:
-        limit, setting = timeouts.wait_for_inputs_seconds, "timeouts.waitForInputsSeconds"
-    else:
-        limit, setting = timeouts.pod_start_seconds, "timeouts.podStartSeconds"
-    left = limit - seconds_since(podview.created(pod), now)
-    return Waiting(pod, problem, left, limit, setting)
+    bound = deadlines.of_inputs if problem and problem.missing_input else deadlines.of_pods
+    deadline = bound(observation.installation.settings.timeouts)
+    return Waiting(pod, problem, deadline.seconds_left(podview.created(pod), now), deadline)
 
 
 def _works(pod: Manifest) -> bool:
