@@ -6,8 +6,10 @@ from nhx_gym_operator.api.conditions import AcceptedReason
 from nhx_gym_operator.api.fileset import FileSet
 from nhx_gym_operator.api.tree import tree_digest
 from nhx_gym_operator.api.wire import Staged, StagePlan
-from nhx_gym_operator.controller.filesets import StagingReport, file_set_status
+from nhx_gym_operator.controller.conditions import MESSAGE_LIMIT
+from nhx_gym_operator.controller.filesets import file_set_status
 from nhx_gym_operator.controller.inputs import Missing, config_map_content
+from nhx_gym_operator.controller.staging_reports import StagingReport
 from support.controller_values import NOW
 
 CONFIG_MAP = {"configMap": {"name": "files", "items": [{"key": "app", "path": "a/app.py"}, {"key": "b", "path": "b"}]}}
@@ -89,6 +91,13 @@ def test_why_a_job_could_not_read_it_is_shown_with_its_name():
     _, entry = status_of(file_set(), None, report(failure="there are no objects under s3://b/x"))
     assert (entry["status"], entry["reason"]) == ("False", "StagingFailed")
     assert "'first'" in entry["message"] and "no objects under s3://b/x" in entry["message"]
+
+
+def test_what_a_pod_printed_stands_plain_and_bounded_in_the_condition():
+    _, entry = status_of(file_set(), None, report(failure="\x1b[2J\x1b[31mno\x07 such file\x1b[0m\r\n" + "x" * 5000))
+    assert "no such file\nxxx" in entry["message"]
+    assert "\x1b" not in entry["message"] and "\x07" not in entry["message"]
+    assert len(entry["message"]) == MESSAGE_LIMIT
 
 
 def test_content_that_changed_between_two_jobs_is_said_with_both_digests():

@@ -21,14 +21,12 @@ from ..api.conditions import (
     SandboxReason,
     StagedReason,
 )
-from ..api.constants import STAGE_CONTAINERS
 from ..api.wire import Outcome, Placement, Stage
 from ..workloads import plans, pods, secrets
 from ..workloads.workload import Workload
-from . import podview
+from . import podview, staging_reports
 from .clock import format_time, seconds_since
 from .draft import StatusDraft
-from .filesets import StagingReport, reports
 from .inputs import Missing
 from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refusal, Refused
 from .policies import attempt as attempts
@@ -49,6 +47,7 @@ from .policies import (
 from .policies.attempt import Attempt
 from .policies.deadlines import Deadline
 from .policies.phase import phase
+from .staging_reports import StagingReport
 
 Manifest = dict[str, Any]
 
@@ -125,6 +124,7 @@ class _Decider:
 
     def _run(self) -> None:
         attempt = attempts.current(self.observation)
+        self.staged = staging_reports.reports(attempt.evaluator)
         ended = outcome.final_outcome(attempt.evaluator)
         if cancel.is_wanted(self.observation, attempt, ended):
             self._cancel(attempt)
@@ -145,7 +145,7 @@ class _Decider:
             self._go_on(attempt)
 
     def _conclude(self, attempt: Attempt, ended: Outcome) -> None:
-        self._show_staged(attempt)
+        staging_reports.show(self.draft, attempt.evaluator)
         if ended.progress.hosts and ended.state == "Complete":
             self.draft.set(ConditionType.SANDBOX_READY, True, SandboxReason.HOST_READY, _HOST_WAS_READY)
         self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the evaluator ended")
@@ -155,9 +155,8 @@ class _Decider:
 
     def _fault(self, attempt: Attempt) -> tuple[StrEnum, str] | None:
         """A fault that another attempt would meet again."""
-        words = outcome.staging_failure(attempt.evaluator)
+        words = staging_reports.failure(attempt.evaluator)
         if words:
-            self.staged = reports(attempt.evaluator)
             self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING_FAILED, words)
             return StagedReason.STAGING_FAILED, words
         fault = hosts.find_fault(self.observation, attempt)
@@ -293,7 +292,7 @@ class _Decider:
     def _go_on(self, attempt: Attempt) -> None:
         workload = self._build(attempt.number)
         self._show_results(workload)
-        self._show_staged(attempt)
+        staging_reports.show(self.draft, attempt.evaluator)
         progress = self.observation.progress_of(attempt.number)
         if progress:
             results.show_progress(self.draft, progress)
@@ -338,18 +337,6 @@ class _Decider:
         self.draft.set(ConditionType.SANDBOX_READY, ready.ready, ready.reason, ready.message)
         if "hosts" not in self.draft.data:
             results.show_hosts(self.draft, 0, desired)
-
-    def _show_staged(self, attempt: Attempt) -> None:
-        evaluator = attempt.evaluator
-        stages = [name for name in STAGE_CONTAINERS if name in podview.container_names(evaluator)] if evaluator else []
-        if evaluator is None or not stages:
-            return
-        self.staged = reports(evaluator)
-        if all((podview.terminated(evaluator, name) or {}).get("exitCode") == 0 for name in stages):
-            message = results.show_digests(self.draft, self.staged)
-            self.draft.set(ConditionType.STAGED, True, StagedReason.STAGED, message)
-        else:
-            self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING, "the job's FileSets are being staged")
 
     def _show_waiting(self, attempt: Attempt, workload: Workload) -> None:
         """What keeps pods from running, on the condition of the pod that it concerns."""

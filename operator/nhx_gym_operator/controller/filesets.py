@@ -6,65 +6,20 @@ report, and the set's status says whose report it shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
-
 from ..api.conditions import AcceptedReason, FileSetConditionType, FileSetReason
-from ..api.constants import STAGE_CONTAINERS
 from ..api.fileset import FileSet
-from ..api.wire import STAGE_PLAN_ENV, Staged, StagePlan
 from ..workloads.staging import described
-from . import podview
-from .clock import format_time
+from .conditions import condition
 from .inputs import ConfigMapContent, Missing
+from .staging_reports import StagingReport
 
 Manifest = dict[str, Any]
 
 RESOLVED_AGAIN_SECONDS = 60.0
 UNRESOLVED_AGAIN_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class StagingReport:
-    """What one stage container said about the FileSet it read, when it ended."""
-
-    plan: StagePlan
-    time: str
-    """RFC 3339, of its end."""
-    staged: Staged | None = None
-    failure: str = ""
-    """Why nothing was staged, where `staged` is None."""
-
-    @property
-    def seen_by(self) -> dict[str, Any]:
-        return {"job": self.plan.job, "attempt": self.plan.attempt, "time": self.time}
-
-
-def reports(pod: Manifest | None) -> tuple[StagingReport, ...]:
-    """The reports of a pod's stage containers that have ended."""
-    found = [_report(pod, container) for container in STAGE_CONTAINERS] if pod else []
-    return tuple(report for report in found if report is not None)
-
-
-def _report(pod: Manifest, container: str) -> StagingReport | None:
-    ended = podview.terminated(pod, container)
-    value = podview.environment_value(pod, container, STAGE_PLAN_ENV)
-    if ended is None or value is None or not ended.get("finishedAt"):
-        return None
-    try:
-        plan = StagePlan.model_validate_json(value.replace("$$", "$"))
-    except ValidationError:
-        return None
-    message = ended.get("message", "").strip()
-    if ended.get("exitCode") == 0:
-        try:
-            return StagingReport(plan, ended["finishedAt"], Staged.model_validate_json(message))
-        except ValidationError:
-            return None
-    return StagingReport(plan, ended["finishedAt"], failure=message or f"exit code {ended.get('exitCode')}")
 
 
 def file_set_status(
@@ -121,21 +76,12 @@ def _is_current(file_set: FileSet) -> bool:
 def _status(
     file_set: FileSet, now: datetime, resolved: str, reason: FileSetReason, message: str, facts: Manifest
 ) -> Manifest:
-    before = next(iter(file_set.status.conditions or ()), None)
-    since = before.last_transition_time if before and before.status == resolved else format_time(now)
+    kind, generation = FileSetConditionType.RESOLVED, file_set.metadata.generation
+    before = next(iter(file_set.status.to_dict().get("conditions", ())), None)
     return {
-        "observedGeneration": file_set.metadata.generation,
+        "observedGeneration": generation,
         **facts,
-        "conditions": [
-            {
-                "type": FileSetConditionType.RESOLVED.value,
-                "status": resolved,
-                "reason": reason.value,
-                "message": message,
-                "lastTransitionTime": since,
-                "observedGeneration": file_set.metadata.generation,
-            }
-        ],
+        "conditions": [condition(before, kind, resolved, reason, message, generation, now)],
     }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from ..api.conditions import AcceptedReason, PodReason
 from ..api.job import AgentEvalJob
 from ..api.wire import Progress
-from .filesets import StagingReport
 from .inputs import Inputs, Missing
 from .settings import Installation
+from .staging_reports import StagingReport
 
 Manifest = dict[str, Any]
 

@@ -120,14 +120,5 @@ def volume(pod: Manifest, volume_name: str) -> dict[str, Any]:
     return {}
 
 
-def environment_value(pod: Manifest, container: str, variable: str) -> str | None:
-    for entry in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
-        if entry["name"] == container:
-            for pair in entry.get("env", ()):
-                if pair["name"] == variable:
-                    return pair.get("value")
-    return None
-
-
 def ip(pod: Manifest) -> str | None:
     return pod.get("status", {}).get("podIP")

@@ -20,7 +20,7 @@ from .act import ActionRefused, Actor
 from .cached_reads import CachedReads
 from .caches import Caches, owner_uid
 from .decide import decide
-from .filesets import RESOLVED_AGAIN_SECONDS, UNRESOLVED_AGAIN_SECONDS, StagingReport, file_set_status
+from .filesets import RESOLVED_AGAIN_SECONDS, UNRESOLVED_AGAIN_SECONDS, file_set_status
 from .inputs import InputReader
 from .kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient, Resource
 from .observation import Action, CreateTogether, Decision, Refusal
@@ -28,6 +28,7 @@ from .observe import Observer
 from .progress import ProgressPoller
 from .queue import WorkQueue
 from .settings import Installation
+from .staging_reports import StagingReport
 
 Manifest = dict[str, Any]
 

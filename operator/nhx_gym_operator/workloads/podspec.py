@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from ..api.constants import Role
 from .options import EPHEMERAL_STORAGE
 from .workload import Workload
@@ -116,6 +118,24 @@ def container(
 def value(name: str, text: str) -> Manifest:
     """A variable that holds `text` to the letter: the kubelet expands `$(NAME)` and halves `$$`."""
     return {"name": name, "value": text.replace("$", "$$")}
+
+
+def plan_in[Plan: BaseModel](pod: Manifest, container: str, variable: str, model: type[Plan]) -> Plan | None:
+    """The plan that `value` put into a container's variable; None where there is none that can be read."""
+    for entry in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
+        if entry["name"] != container:
+            continue
+        for pair in entry.get("env", ()):
+            if pair["name"] == variable and "value" in pair:
+                return _parsed(pair["value"].replace("$$", "$"), model)
+    return None
+
+
+def _parsed[Plan: BaseModel](text: str, model: type[Plan]) -> Plan | None:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError:
+        return None
 
 
 def secret(name: str, secret_name: str, key: str) -> Manifest:

@@ -6,7 +6,6 @@ within the attempt. Only the evaluator's loss makes a new attempt.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -15,8 +14,9 @@ from urllib.parse import urlsplit
 
 from ...api.conditions import PodReason, SandboxReason
 from ...api.constants import CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
-from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, Progress, Stage
+from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, HostPlan, Progress, Stage
 from ...workloads.pods import TOKENS_VOLUME
+from ...workloads.podspec import plan_in
 from .. import podview
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
@@ -133,9 +133,9 @@ def known_address(pods: tuple[Manifest, ...]) -> str | None:
     for pod in pods:
         if not podview.is_host(pod) or podview.has_ended(pod):
             continue
-        plan = podview.environment_value(pod, CONTAINER_HOST, HOST_PLAN_ENV)
+        plan = plan_in(pod, CONTAINER_HOST, HOST_PLAN_ENV, HostPlan)
         if plan:
-            return urlsplit(json.loads(plan)["evaluator_url"]).hostname
+            return urlsplit(plan.evaluator_url).hostname
     return None
 
 

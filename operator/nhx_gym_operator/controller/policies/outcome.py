@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.conditions import RunReason
-from ...api.constants import CONTAINER_EVALUATE, STAGE_CONTAINERS
+from ...api.constants import CONTAINER_EVALUATE
 from ...api.outcome import OutcomeError, decode_outcome
 from ...api.wire import Outcome
 from .. import podview
@@ -25,16 +25,6 @@ def final_outcome(evaluator: Manifest | None) -> Outcome | None:
 def last_outcome(evaluator: Manifest | None) -> Outcome | None:
     """The outcome in the ended evaluator's message, final or not."""
     return _decoded(evaluator, CONTAINER_EVALUATE)
-
-
-def staging_failure(evaluator: Manifest | None) -> str | None:
-    """Why staging failed, in its own words; None if it has not."""
-    for container in STAGE_CONTAINERS:
-        ended = podview.terminated(evaluator, container) if evaluator else None
-        if ended is not None and ended.get("exitCode") != 0:
-            words = ended.get("message", "").strip()
-            return words or f"exit code {ended.get('exitCode')} ({ended.get('reason', 'no reason')})"
-    return None
 
 
 def _decoded(pod: Manifest | None, container: str) -> Outcome | None:

@@ -19,7 +19,6 @@ from ...api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
 from ...api.wire import Aggregate, Outcome, Progress
 from .. import podview
 from ..draft import StatusDraft
-from ..filesets import StagingReport
 
 Manifest = dict[str, Any]
 
@@ -114,23 +113,6 @@ def show_images(draft: StatusDraft, pods: Iterable[Manifest]) -> None:
     if images:
         ran = draft.data.setdefault("ran", {})
         ran["images"] = {**ran.get("images", {}), **images}
-
-
-def show_digests(draft: StatusDraft, reports: Iterable[StagingReport]) -> str:
-    """What was staged, as a status and as a condition's message say it. An environment that changed between two
-    attempts of a job is said for good: rollouts of both may stand in its result."""
-    for report in reports:
-        if report.staged is None or report.plan.dataset is not None:
-            continue
-        ran = draft.data.setdefault("ran", {})
-        known, found = ran.get("environmentDigest", report.staged.digest), report.staged.digest
-        ran["environmentDigest"] = found
-        if known != found:
-            ran["earlierEnvironmentDigests"] = list(dict.fromkeys([*ran.get("earlierEnvironmentDigests", ()), known]))
-        others = [digest for digest in ran.get("earlierEnvironmentDigests", ()) if digest != found]
-        if others:
-            return f"staged and verified; the environment is {found}, but earlier attempts staged {', '.join(others)}"
-    return "staged and verified"
 
 
 def conclude(draft: StatusDraft, outcome: Outcome) -> None:

@@ -1,0 +1,37 @@
+"""A condition as metav1.Condition defines it, of whatever object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from .clock import format_time
+
+MESSAGE_LIMIT = 4000
+"""Characters of a condition's message: whole sentences of a kubelet fit, a log does not."""
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Colours, and what else a program's output may do to the terminal in which a message is read."""
+
+
+def condition(
+    before: Mapping[str, Any] | None,
+    kind: str,
+    status: str,
+    reason: str,
+    message: str,
+    generation: int | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """The condition that follows `before`, the one of this kind that the object has. `status` is "True", "False" or
+    "Unknown", and `lastTransitionTime` moves only with it."""
+    stays = before is not None and before["status"] == status
+    return {
+        "type": str(kind),
+        "status": status,
+        "reason": str(reason),
+        "message": _CONTROL.sub("", message)[:MESSAGE_LIMIT],
+        "lastTransitionTime": before["lastTransitionTime"] if stays else format_time(now),
+        "observedGeneration": generation,
+    }
