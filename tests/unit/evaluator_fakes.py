@@ -16,6 +16,7 @@ from aiohttp import web
 from nhx_gym_operator.api.wire import (
     HOST_LOG_PATH,
     KILLED_HEADER,
+    ROLLOUT_HEADER,
     EvaluatorPlan,
     GymTarget,
     HostRegistration,
@@ -113,6 +114,12 @@ class FakeHost:
     verify: Callable[[dict[str, Any], str], Any] = lambda row, text: float(text == row["expected_answer"])
     """The reward of a row's answer. May raise: the rollout then fails as it does in Gym."""
     aggregate_fails: bool = False
+    swallows: bool = False
+    """Its agent takes a failed call for an empty answer, which the verifier then judges."""
+    names_rollouts: bool = True
+    """Its model server says which rollout a call is of, as `in_gym/sitecustomize.py` makes Gym's do."""
+    captures: bool = True
+    """Its results hold what the model server answered, as Gym's captures do."""
     die_on: set[tuple[int, int]] = field(default_factory=set)
     """Rollouts under which the connection breaks, once each."""
     rollouts: list[tuple[int, int]] = field(default_factory=list)
@@ -198,6 +205,8 @@ class FakeHost:
     async def _rollout(self, example: dict[str, Any]) -> dict[str, Any]:
         messages = example["responses_create_params"]["input"]
         headers = {"Authorization": f"Bearer {self.token}"}
+        if self.names_rollouts:
+            headers[ROLLOUT_HEADER] = f"{example['_ng_task_index']}-{example['_ng_rollout_index']}"
         async with (
             aiohttp.ClientSession(headers=headers) as session,
             session.post(
@@ -205,12 +214,12 @@ class FakeHost:
             ) as answer,
         ):
             body = await answer.read()
-        if answer.status != 200:
+        if answer.status != 200 and not self.swallows:
             inner = f"Hit an exception in SimpleModelServer calling an inner server: {body!r}"
             outer = f"Hit an exception in SimpleAgent calling an inner server: {json.dumps(inner).encode()!r}"
             return {"error": {"code": "internal", "message": f"ClientResponseError: 500\n{outer}"}}
         completion = json.loads(body)
-        text = completion["choices"][0]["message"]["content"]
+        text = completion["choices"][0]["message"]["content"] if answer.status == 200 else ""
         try:
             reward = self.verify(example, text)
         except Exception as error:
@@ -222,7 +231,7 @@ class FakeHost:
                 "output": [{"type": "message", "content": text}],
                 "usage": {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120},
             },
-            "_nhx_model_calls": [{"request": messages, "response": text}],
+            "_nhx_model_calls": [{"request": messages, "response_raw": body.decode() if self.captures else text}],
         }
         return {"results": [result]}
 

@@ -33,6 +33,7 @@ def test_the_condition_types_are_those_of_the_resource():
         "Complete",
         "RowsCollapsed",
         "PromptsMissing",
+        "ModelCallsUnplaced",
         "Degraded",
         "Failed",
     ]

@@ -12,9 +12,9 @@ from aiohttp import web
 from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_SHUTDOWN_PATH, HostRegistration, HostState
 from nhx_gym_operator.evaluator import hosts
 from nhx_gym_operator.evaluator.collect.through_hosts import ThroughHosts
-from nhx_gym_operator.evaluator.failed_calls import FailedCalls
 from nhx_gym_operator.evaluator.hosts import HostRegistry
 from nhx_gym_operator.evaluator.progress import ProgressState
+from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
 from unit.evaluator_fakes import target
 
 ADDRESS = "127.0.0.1"
@@ -105,7 +105,7 @@ async def test_a_host_that_redirects_the_evaluator_leads_it_nowhere() -> None:
     port = runner.addresses[0][1]
     async with aiohttp.ClientSession() as session, registry(port) as known:
         known.register(ready(port), ADDRESS)
-        collector = ThroughHosts(known, session, FailedCalls(), target())
+        collector = ThroughHosts(known, session, RolloutCalls(), target())
         assert not await known.is_alive(known.ready()[0])
         known.register(ready(port).model_copy(update={"boot_id": "c"}), ADDRESS)
         await collector.__aexit__()

@@ -20,7 +20,7 @@ from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import Bound, HostState, Outcome
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.run import Evaluation
-from unit.evaluator_fakes import FakeHost, chat, evaluator_url, prompt_of, row, target, world
+from unit.evaluator_fakes import FakeHost, World, chat, evaluator_url, prompt_of, row, target, world
 from unit.test_evaluator_stage import FILES, write
 from unit.test_evaluator_stage import stage as stage_folder
 
@@ -600,3 +600,49 @@ async def test_an_unreadable_dataset_fails_before_any_host_is_waited_for(tmp_pat
         outcome = await asyncio.wait_for(w.evaluation(plan).run(), 60)
     assert (outcome.state, outcome.reason) == ("Failed", "DatasetInvalid")
     assert "ConfigMap rows key rows.jsonl, line 2" in outcome.message and "NaN" in outcome.message
+
+
+async def refuse_question_1(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    if prompt_of(body) == "question 1":
+        return web.json_response({"error": {"message": "no such deployment"}}, status=404)
+    return web.json_response(chat(prompt_of(body).split()[-1]))
+
+
+async def swallowed(tmp_path: Path, *, status_of: Any = refuse_question_1, **host: Any) -> tuple[Outcome, World]:
+    """The outcome of a job whose agent takes a failed call for an empty answer, and whose verifier likes anything."""
+    async with world(tmp_path) as w:
+        w.model.answer = status_of
+        w.hosts[0].swallows, w.hosts[0].verify = True, lambda row, text: 1.0
+        for name, value in host.items():
+            setattr(w.hosts[0], name, value)
+        return await finish(w.evaluation(w.plan(ROWS, min_coverage=0.5)), *w.hosts), w
+
+
+@pytest.mark.parametrize("told_by", ["names_rollouts", "captures"])
+async def test_what_an_environment_makes_of_an_empty_answer_is_no_reward(tmp_path: Path, told_by: str) -> None:
+    untold = {"names_rollouts": False, "captures": False, "delay_s": 0.05}
+    outcome, w = await swallowed(tmp_path, **untold | {told_by: True})
+    assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.8, "model")
+    assert "2 model" in outcome.degraded[0] and "no such deployment" in outcome.degraded[0]
+    assert outcome.progress.notices == []
+    failed = [trial for trial in json_lines(bundle(w.paths) / "trials.jsonl") if trial["status"] == "failed"]
+    assert [trial["error"]["type"] for trial in failed] == ["model"] * 2
+
+
+async def test_an_over_long_prompt_is_told_apart_from_zeros_and_is_none(tmp_path: Path) -> None:
+    async def too_long(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if prompt_of(body) == "question 1":
+            words = "This model's maximum context length is 10 tokens. However, you requested 11 tokens"
+            return web.json_response({"error": {"message": words}}, status=400)
+        return web.json_response(chat(prompt_of(body).split()[-1]))
+
+    outcome, _ = await swallowed(tmp_path, status_of=too_long)
+    assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.8, "context")
+    assert "2 context" in outcome.degraded[0] and "maximum context length" in outcome.degraded[0]
+    assert outcome.aggregates[0].value == 1.0
+
+
+async def test_failed_calls_that_nothing_tells_apart_are_said_beside_the_number(tmp_path: Path) -> None:
+    outcome, _ = await swallowed(tmp_path, names_rollouts=False, captures=False, delay_s=0.05)
+    (notice,) = outcome.progress.notices
+    assert notice.type == "ModelCallsUnplaced" and "no such deployment" in notice.message

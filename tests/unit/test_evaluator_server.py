@@ -11,11 +11,11 @@ import aiohttp
 import pytest
 
 from nhx_gym_operator.api.wire import ENVIRONMENT_DIGEST_HEADER, Progress
-from nhx_gym_operator.evaluator.failed_calls import FailedCalls
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.hosts import HostRegistry
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState
+from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
 from nhx_gym_operator.evaluator.server import Services, StagedEnvironment, make_app, serving
 from unit.evaluator_fakes import TOKENS, paths_in, route
 
@@ -28,7 +28,7 @@ async def api(directory: Path) -> AsyncIterator[tuple[str, HostRegistry]]:
     archive.write_bytes(b"tar")
     async with aiohttp.ClientSession() as session:
         progress = ProgressState(attempt=1, total=10)
-        gateway = ModelGateway([route()], ModelKeys(paths_in(directory).model_keys), session, FailedCalls())
+        gateway = ModelGateway([route()], ModelKeys(paths_in(directory).model_keys), session, RolloutCalls())
         hosts = HostRegistry(dict(TOKENS.hosts), 30, session, progress, directory)
         app = make_app(Services(TOKENS, gateway, progress, hosts, StagedEnvironment(archive, "sha256:d")))
         async with serving(app, host="127.0.0.1", port=0, canary_port=0) as port:
@@ -103,7 +103,7 @@ async def test_the_canary_accepts_and_answers_nothing(tmp_path: Path) -> None:
     import asyncio
 
     async with aiohttp.ClientSession() as session:
-        gateway = ModelGateway([route()], ModelKeys(paths_in(tmp_path).model_keys), session, FailedCalls())
+        gateway = ModelGateway([route()], ModelKeys(paths_in(tmp_path).model_keys), session, RolloutCalls())
         app = make_app(Services(TOKENS, gateway, ProgressState(1)))
         async with serving(app, host="127.0.0.1", port=0, canary_port=18_081):
             reader, writer = await asyncio.open_connection("127.0.0.1", 18_081)

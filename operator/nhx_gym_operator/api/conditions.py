@@ -26,6 +26,9 @@ class ConditionType(StrEnum):
     """Only if so: rows that are equal became one task. The result is whole; the data is probably not as meant."""
     PROMPTS_MISSING = "PromptsMissing"
     """Only if so: rows carry no prompt. Right where the agent makes it, else they lack their prompt template."""
+    MODEL_CALLS_UNPLACED = "ModelCallsUnplaced"
+    """Only if so: model calls failed that could not be told apart by rollout, so that rewards may stand on an answer
+    that the model never gave."""
     DEGRADED = "Degraded"
     """The result stands, but lacks something that the message names."""
     FAILED = "Failed"
@@ -36,8 +39,8 @@ FINAL = (ConditionType.COMPLETE, ConditionType.FAILED)
 """A job of which one of these is True has ended."""
 
 
-NOTICES = (ConditionType.ROWS_COLLAPSED, ConditionType.PROMPTS_MISSING)
-"""What an evaluator may say about a dataset that it reads; neither changes how the job ends."""
+NOTICES = (ConditionType.ROWS_COLLAPSED, ConditionType.PROMPTS_MISSING, ConditionType.MODEL_CALLS_UNPLACED)
+"""What an evaluator may say about the dataset and the model calls; none changes how the job ends."""
 
 
 class FileSetConditionType(StrEnum):
@@ -183,10 +186,11 @@ class RunReason(StrEnum):
 
 
 class NoticeReason(StrEnum):
-    """Reasons of `RowsCollapsed` and `PromptsMissing`."""
+    """Reasons of `RowsCollapsed`, `PromptsMissing` and `ModelCallsUnplaced`."""
 
     DUPLICATE_ROWS = "DuplicateRows"
     ROWS_WITHOUT_PROMPT = "RowsWithoutPrompt"
+    FAILED_CALLS_UNPLACED = "FailedCallsUnplaced"
 
 
 EXPECTED_WHILE_FALSE = frozenset(

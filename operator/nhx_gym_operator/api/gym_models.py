@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from .wire import MODEL_PATH
 
 TOKEN_ENV = "NHX_HOST_TOKEN"
 """Variable of Gym's processes with the job token. Gym's configuration refers to it, so that the token
 stands in no argument and in no file."""
+IN_GYM = Path(__file__).parents[1] / "in_gym"
+"""On the search path of Gym's processes, whose Python imports `sitecustomize` from it."""
 FIELDS = {"base_url": "baseUrl", "api_key": "apiKey", "model_name": "model"}
 """What Gym is told of a model, and the field of `spec.models[]` that it comes from."""
+
+
+def search_path(inherited: str) -> str:
+    """PYTHONPATH of Gym's processes, from what it would be without us."""
+    return ":".join(filter(None, (str(IN_GYM), inherited)))
 
 
 def setting(model: str, what: str) -> str:

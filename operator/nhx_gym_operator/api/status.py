@@ -132,8 +132,8 @@ class JobStatus(ApiModel):
     conditions: list[Condition] | None = Field(
         default=None,
         max_length=16,
-        description="Accepted, Staged, SandboxReady, Running, Complete, Degraded, Failed; RowsCollapsed and "
-        "PromptsMissing where there is something to say about the dataset.",
+        description="Accepted, Staged, SandboxReady, Running, Complete, Degraded, Failed; RowsCollapsed, "
+        "PromptsMissing and ModelCallsUnplaced where there is something to say about the dataset or the model calls.",
         json_schema_extra=CONDITION_LIST,
     )
     aggregates: list[JobAggregate] | None = Field(

@@ -38,6 +38,9 @@ HOST_SHUTDOWN_PATH = "/shutdown"
 IMAGES_HEADER = "X-Nhx-Images"
 """With the operator's `GET /progress`: image digest by role as a JSON object. Only the kubelet knows them, and it tells
 nobody but the API server."""
+ROLLOUT_HEADER = "X-Nhx-Rollout"
+"""With a model call: Gym's id of the rollout that it belongs to, `<task index>-<rollout index>`. The word of the host,
+which counts only for rollouts that are under way there. Set by `in_gym/sitecustomize.py`."""
 ENVIRONMENT_DIGEST_HEADER = "X-Nhx-Environment-Digest"
 KILLED_HEADER = "X-Nhx-Killed"
 """With a host's log: how many of Gym's processes did not end within the grace."""
@@ -320,8 +323,8 @@ class Stage(StrEnum):
 
 
 class Notice(Message):
-    """Something about the dataset that its owner should know, though it changes nothing about the result:
-    a condition of the job by its type, one of `api.conditions.NOTICES`, that is True."""
+    """Something about the dataset or the model calls that a job's owner should know, though it does not change how
+    the job ends: a condition of the job by its type, one of `api.conditions.NOTICES`, that is True."""
 
     type: str
     reason: str
@@ -349,7 +352,11 @@ class FailureClass(StrEnum):
     KILLED = "killed"
     TIMEOUT = "timeout"
     TRANSIENT = "transient"
+    """A model call failed for a passing reason, and its retries ran out."""
     MODEL = "model"
+    """The model server refused a call for good."""
+    CONTEXT = "context"
+    """A prompt outgrew the model's context."""
     ENVIRONMENT = "environment"
     BUDGET = "budget"
     """The job had spent the tokens that it may."""

@@ -184,6 +184,10 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     NoticeReason.ROWS_WITHOUT_PROMPT: (
         "If the agent does not make the prompt itself, prepare the rows with their prompt template first.",
     ),
+    NoticeReason.FAILED_CALLS_UNPLACED: (
+        "Mend what the model refused, named above, and run it again: a run without failed calls leaves no doubt.",
+        "With target.gym.concurrency: 1 every failed call is told apart, in a sandboxed job.",
+    ),
     RunReason.UPLOAD_FAILED: (
         "Check spec.results.objectStore: endpoint, bucket, and the Secret with its keys. With a claim beside it, the "
         "bundle is still there: `kubectl get pvc -n {namespace}`.",

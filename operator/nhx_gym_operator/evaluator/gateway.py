@@ -8,7 +8,9 @@ without end, 500 three times, and has no client timeout (`RATE_LIMIT_ERROR_CODES
 in `nemo_gym/openai_utils.py`); every other status ends the rollout. So a call that is given up is
 answered 424. And its `vllm_model` takes any 400 whose text has `max_tokens` or `context length` for an
 over-long prompt and invents an empty answer (`responses_api_models/vllm_model/app.py`), which a verifier
-then scores 0. So only a 400 that really is about the context length stays one; others become 422.
+then scores 0; its `openai_model` fails the rollout over the very same refusal. A number must not hang on that, and
+nobody may be scored for what the model never said: a 400 becomes 422, over which every model server of Gym fails.
+A prompt that outgrew the model's context is told by its class, `context`, and scores nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import asyncio
 import json
 import logging
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -27,25 +28,41 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from nhx_gym_operator.api.wire import Bound, FailureClass, ModelRoute, ModelUsage
+from nhx_gym_operator.api.wire import ROLLOUT_HEADER, Bound, FailureClass, ModelRoute, ModelUsage
 
-from .failed_calls import FailedCall, FailedCalls
-from .metering import EventStream, count_answer, usage_of
+from .metering import EventStream, Tokens, count_answer, failed_response, usage_of
 from .model_keys import ModelKeyError, ModelKeys
 from .provenance import CallFacts
 from .retries import delay_before_retry, is_retried
+from .rollout_calls import Call, FailedCall, RolloutCalls
 from .rollouts import well_formed
+
+CALLER = web.RequestKey("caller", int)
+"""Whose token a request came with: a host's ordinal, or `LOCAL_CALLER`."""
+LOCAL_CALLER = -1
+"""The Gym in this container."""
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+REQUEST_SECONDS = 60.0
+"""For a request to arrive whole, once its turn has come."""
 GIVEN_UP = 424
 """Failed Dependency: a status that neither Gym nor the openai client repeats."""
 CALL_PATHS = ("chat/completions", "responses")
 
+_PASSING_CODES = frozenset({"server_error", "rate_limit_exceeded"})
+"""Codes of a failed response that another try may not have (OpenAI API reference, "The response object")."""
+_STATUS_CODES = frozenset(map(str, range(400, 600)))
+"""What OpenRouter has for a code."""
 _GYM_REPEATS = frozenset({408, 409, 429})
-_CONTEXT_LENGTH = re.compile(r"context[ _]length|max_tokens must be at least 1", re.IGNORECASE)
-"""How OpenAI-compatible servers say that prompt and answer do not fit (`context_length_exceeded`; for
-vLLM the messages that vllm_model's app.py lists)."""
+_CONTEXT_LENGTH = re.compile(
+    r"context[ _](length|size|window)|max_tokens must be at least 1|longer than the maximum model length"
+    r"|prompt is too long|input token count .* exceeds|`?inputs`? (must have less than|tokens \+ `?max_new_tokens)",
+    re.IGNORECASE,
+)
+"""How OpenAI-compatible servers say that prompt and answer do not fit: OpenAI's `context_length_exceeded`, the messages
+of vLLM that vllm_model's app.py lists, and those of SGLang, llama.cpp, TGI, Anthropic and Gemini."""
+_CONTEXT_STATUSES = frozenset({400, 413, 422})
 _MODEL_CHOICE = re.compile(r"models|(.*_)?fallbacks?|route|model_list|user_config|api_base|base_url", re.IGNORECASE)
 """Fields by which some servers take another model or endpoint than `model` says: OpenRouter's `models` and `route`,
 LiteLLM's `fallbacks`, `context_window_fallbacks`, `model_list`, `user_config`, `api_base`."""
@@ -55,13 +72,14 @@ log = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """The model did not answer. `status` is what Gym gets."""
+    """The model did not answer. `status` and `code` are what Gym gets."""
 
-    def __init__(self, status: int, failure_class: FailureClass, words: str) -> None:
+    def __init__(self, status: int, failure_class: FailureClass, words: str, code: str = "model_call_failed") -> None:
         super().__init__(words)
         self.status = status
         self.failure_class = failure_class
         self.words = words
+        self.code = code
 
 
 class _MayPass(Exception):
@@ -78,8 +96,19 @@ class _Model:
     slots: asyncio.Semaphore
     usage: ModelUsage = field(default_factory=ModelUsage)
     facts: CallFacts = field(default_factory=CallFacts)
-    context_length_refusals: int = 0
     last_refusal: str = ""
+
+
+@dataclass
+class _Asked:
+    """One call on its way through the gateway."""
+
+    model: _Model
+    request: web.Request
+    call: Call
+    body: bytes = b""
+    deadline: float = 0.0
+    """By the event loop's clock."""
 
 
 class ModelGateway:
@@ -90,7 +119,7 @@ class ModelGateway:
         routes: Sequence[ModelRoute],
         keys: ModelKeys,
         session: aiohttp.ClientSession,
-        failed_calls: FailedCalls,
+        calls: RolloutCalls,
         *,
         max_tokens: Bound | None = None,
         counted: Mapping[str, ModelUsage] = MappingProxyType({}),
@@ -107,7 +136,7 @@ class ModelGateway:
         self._max_tokens = max_tokens
         self._keys = keys
         self._session = session
-        self._failed_calls = failed_calls
+        self._calls = calls
 
     def usage(self) -> dict[str, ModelUsage]:
         """What was counted so far, by model name."""
@@ -127,11 +156,6 @@ class ModelGateway:
     def facts(self) -> dict[str, CallFacts]:
         """How each model was asked and as what it answered, by model name."""
         return {name: model.facts for name, model in self._models.items()}
-
-    def context_length_refusals(self) -> dict[str, int]:
-        """Calls refused because prompt and answer exceed the model's context, by model name."""
-        refused = {name: model.context_length_refusals for name, model in self._models.items()}
-        return {name: count for name, count in refused.items() if count}
 
     def dead_models(self) -> dict[str, str]:
         """Models that answered no call at all, with the last words of each."""
@@ -156,16 +180,19 @@ class ModelGateway:
             return self._unknown(request)
         # The slot comes before the body, so that waiting calls hold no memory here.
         async with model.slots:
-            body = await request.read()
-            foreign = _foreign_model(body, model.route)
-            if foreign is not None:
-                return _error(422, foreign, "model_not_declared")
-            model.facts.asked(body)
+            call = self._calls.began(model.route.name, request[CALLER], request.headers.get(ROLLOUT_HEADER, ""))
+            asked = _Asked(model, request, call)
             try:
+                asked.body = await _request_body(request)
+                foreign = _foreign_model(asked.body, model.route)
+                if foreign is not None:
+                    raise _Refused(422, FailureClass.ENVIRONMENT, foreign, "model_not_declared")
+                model.facts.asked(asked.body)
                 self._check_budget()
-                return await self._call(model, request, body)
+                asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
+                return await self._call(asked)
             except _Refused as refused:
-                return self._give_up(model, refused)
+                return self._give_up(asked, refused)
             except asyncio.CancelledError:
                 # Whoever asked has gone. The model may have answered all the same, at a price that nobody states.
                 count_answer(model.usage, None)
@@ -174,60 +201,70 @@ class ModelGateway:
     def _check_budget(self) -> None:
         spent = self.spent()
         if spent:
-            raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent)
+            raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent, "token_limit_reached")
 
     def _unknown(self, request: web.Request) -> web.Response:
         names = ", ".join(sorted(self._models))
         return _error(404, f"this job declares no model {request.match_info['name']!r}, only: {names}", "unknown_model")
 
-    def _give_up(self, model: _Model, refused: _Refused) -> web.Response:
-        model.usage.failed_calls += 1
-        model.last_refusal = refused.words
+    def _give_up(self, asked: _Asked, refused: _Refused) -> web.Response:
+        model = asked.model
+        if refused.failure_class is not FailureClass.ENVIRONMENT:
+            model.usage.failed_calls += 1
+            model.last_refusal = refused.words
         call = FailedCall(model.route.name, refused.failure_class, refused.words)
-        mark = self._failed_calls.add(call)
+        mark = self._calls.failed(asked.call, asked.body, call)
         log.warning("model %s gave no answer (%s): %s", model.route.name, refused.failure_class, refused.words)
-        code = "token_limit_reached" if refused.failure_class is FailureClass.BUDGET else "model_call_failed"
-        return _error(refused.status, f"{refused.words} [{mark}]", code)
+        return _error(refused.status, f"{refused.words} [{mark}]", refused.code)
 
-    async def _call(self, model: _Model, request: web.Request, body: bytes) -> web.StreamResponse:
-        deadline = time.monotonic() + model.route.timeout_seconds
-        number = 0
+    def _answered(self, asked: _Asked, tokens: Tokens | None, answer: object) -> None:
+        count_answer(asked.model.usage, tokens)
+        asked.model.facts.answer(answer)
+        self._calls.answered(asked.call, asked.body)
+
+    async def _call(self, asked: _Asked) -> web.StreamResponse:
+        route, clock = asked.model.route, asyncio.get_running_loop().time
+        limit = f"models[name={route.name}].timeoutSeconds = {route.timeout_seconds:g}"
+        number, words = 0, ""
         while True:
             try:
-                return await self._try(model, request, body, deadline - time.monotonic())
+                async with asyncio.timeout_at(asked.deadline) as timer:
+                    return await self._try(asked, timer)
+            except TimeoutError as error:
+                last = f"; before that: {words}" if words else ""
+                raise _Refused(GIVEN_UP, FailureClass.TIMEOUT, f"no answer within {limit}{last}") from error
             except _MayPass as failure:
                 words = str(failure)
                 delay = delay_before_retry(number, failure.headers)
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                limit = f"models[name={model.route.name}].timeoutSeconds = {model.route.timeout_seconds:g}"
-                raise _Refused(GIVEN_UP, FailureClass.TIMEOUT, f"no answer within {limit}: {words}")
             number += 1
-            if number > model.route.max_retries:
+            if number > route.max_retries:
                 raise _Refused(GIVEN_UP, FailureClass.TRANSIENT, f"given up after {number} tries: {words}")
-            if delay >= remaining:
-                due = f"the next try would be due in {delay:.0f} s, past the call's deadline"
+            if clock() + delay >= asked.deadline:
+                due = f"the next try would be due in {delay:.0f} s, past the call's deadline ({limit})"
                 raise _Refused(GIVEN_UP, FailureClass.TRANSIENT, f"{words}; {due}")
             await asyncio.sleep(delay)
 
-    async def _try(self, model: _Model, request: web.Request, body: bytes, remaining: float) -> web.StreamResponse:
-        headers, key = self._headers(model.route, request)
+    async def _try(self, asked: _Asked, timer: asyncio.Timeout) -> web.StreamResponse:
+        route = asked.model.route
+        headers, key = self._headers(route, asked.request)
         try:
             async with self._session.post(
-                _url(model.route, request.match_info["path"]),
-                data=body,
+                _url(route, asked.request.match_info["path"]),
+                data=asked.body,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=remaining),
                 # A redirect would carry the key to whatever host it names.
                 allow_redirects=False,
             ) as answer:
                 if answer.status >= 300:
-                    raise self._refusal(model, answer, await _read(answer), key)
+                    raise _refusal(answer, await _read(answer), key)
                 if answer.content_type == "text/event-stream":
-                    return await self._pass_stream(model, request, answer)
-                return self._pass_answer(model, answer, await _read(answer))
-        except TimeoutError as error:
-            raise _MayPass(f"no answer for {remaining:.0f} s") from error
+                    first = await answer.content.readany()
+                    if not first:
+                        raise _MayPass("the model server's stream ended before its first byte")
+                    # From here on nothing may be repeated; the stream keeps the deadline itself.
+                    timer.reschedule(None)
+                    return await self._pass_stream(asked, answer, first)
+                return self._pass_answer(asked, answer, await _read(answer), key)
         except aiohttp.ClientSSLError as error:
             raise _Refused(GIVEN_UP, FailureClass.MODEL, _without(str(error), key)) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -249,69 +286,111 @@ class ModelGateway:
             headers["Authorization"] = f"Bearer {key}"
         return headers, key
 
-    def _refusal(self, model: _Model, answer: aiohttp.ClientResponse, body: bytes, key: str | None) -> Exception:
-        text = _without(body.decode("utf-8", errors="replace"), key)
-        words = f"HTTP {answer.status} from the model server: {_words(text)}"
-        if answer.status < 400:
-            return _Refused(GIVEN_UP, FailureClass.MODEL, f"{words} (redirects are not followed; fix baseUrl)")
-        if is_retried(answer.status, answer.headers):
-            return _MayPass(words, answer.headers)
-        if answer.status >= 500 or answer.status in _GYM_REPEATS:
-            return _Refused(GIVEN_UP, FailureClass.MODEL, words)
-        if answer.status != 400:
-            return _Refused(answer.status, FailureClass.MODEL, words)
-        if _CONTEXT_LENGTH.search(text):
-            model.context_length_refusals += 1
-            return _Refused(400, FailureClass.MODEL, words)
-        return _Refused(422, FailureClass.MODEL, words)
-
-    def _pass_answer(self, model: _Model, answer: aiohttp.ClientResponse, body: bytes) -> web.Response:
+    def _pass_answer(self, asked: _Asked, answer: aiohttp.ClientResponse, body: bytes, key: str | None) -> web.Response:
         try:
             parsed = json.loads(body)
-        except (ValueError, RecursionError):
-            parsed = None
-        count_answer(model.usage, usage_of(parsed))
-        model.facts.answer(parsed)
+        except (ValueError, RecursionError) as error:
+            shown = _words(_without(body[:_MAX_WORDS].decode("utf-8", errors="replace"), key))
+            raise _MayPass(f"the model server's answer is not JSON: {shown}") from error
+        failed = failed_response(parsed)
+        if failed is not None:
+            raise _failed_answer(*failed)
+        self._answered(asked, usage_of(parsed), parsed)
         content_type = answer.headers.get("Content-Type", "application/json")
         return web.Response(status=answer.status, body=body, headers={"Content-Type": content_type})
 
-    async def _pass_stream(
-        self, model: _Model, request: web.Request, answer: aiohttp.ClientResponse
-    ) -> web.StreamResponse:
-        first = await answer.content.readany()
-        if not first:
-            raise _MayPass("the model server's stream ended before its first byte")
+    async def _pass_stream(self, asked: _Asked, answer: aiohttp.ClientResponse, first: bytes) -> web.StreamResponse:
+        request = asked.request
         response = web.StreamResponse(
             status=answer.status,
             headers={"Content-Type": answer.headers["Content-Type"], "Cache-Control": "no-cache"},
         )
         events = EventStream()
-        broken = ""
-        await response.prepare(request)
+        broken: _Refused | None = None
         try:
-            chunk = first
-            while chunk:
-                events.feed(chunk)
-                await response.write(chunk)
-                chunk = await answer.content.readany()
+            async with asyncio.timeout_at(asked.deadline):
+                await response.prepare(request)
+                size, chunk = 0, first
+                while chunk:
+                    size += len(chunk)
+                    if size > MAX_ANSWER_BYTES:
+                        raise _too_large()
+                    events.feed(chunk)
+                    await response.write(chunk)
+                    chunk = await answer.content.readany()
+        except _Refused as error:
+            broken = error
+        except TimeoutError:
+            limit = f"models[name={asked.model.route.name}].timeoutSeconds = {asked.model.route.timeout_seconds:g}"
+            broken = _Refused(GIVEN_UP, FailureClass.TIMEOUT, f"the model server's stream did not end within {limit}")
         except (aiohttp.ClientError, OSError) as error:
             if request.transport is None or request.transport.is_closing():
-                count_answer(model.usage, events.tokens)
+                count_answer(asked.model.usage, events.tokens)
                 return response
-            broken = f"the model server's stream broke: {type(error).__name__}"
+            words = f"the model server's stream broke: {type(error).__name__}"
+            broken = _Refused(GIVEN_UP, FailureClass.TRANSIENT, words)
         events.finish()
-        if not events.complete:
-            broken = broken or "the model server's stream ended without finish reason or [DONE]"
-        if not broken:
-            count_answer(model.usage, events.tokens)
-            model.facts.answer(events.answer)
+        if broken is None and events.failed is not None:
+            # The server said so itself, in an event that has been passed on: such a stream ends cleanly.
+            self._give_up(asked, _final(_failed_answer(*events.failed)))
+            return response
+        if broken is None and not events.complete:
+            words = "the model server's stream ended without finish reason or [DONE]"
+            broken = _Refused(GIVEN_UP, FailureClass.TRANSIENT, words)
+        if broken is None:
+            self._answered(asked, events.tokens, events.answer)
             return response
         # Bytes were passed on, so this cannot be repeated; and no clean end may be invented for it.
-        self._give_up(model, _Refused(GIVEN_UP, FailureClass.TRANSIENT, broken))
+        self._give_up(asked, broken)
         response.force_close()
         if request.transport is not None:
             request.transport.abort()
         return response
+
+
+async def _request_body(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            return await request.read()
+    except TimeoutError as error:
+        words = f"the request did not arrive within {REQUEST_SECONDS:g} s"
+        raise _Refused(GIVEN_UP, FailureClass.ENVIRONMENT, words, "request_too_slow") from error
+    except web.HTTPRequestEntityTooLarge as error:
+        words = f"a request has at most {MAX_REQUEST_BYTES} bytes"
+        raise _Refused(413, FailureClass.ENVIRONMENT, words, "request_too_large") from error
+
+
+def _refusal(answer: aiohttp.ClientResponse, body: bytes, key: str | None) -> Exception:
+    """What a status that is no success means."""
+    text = _without(body.decode("utf-8", errors="replace"), key)
+    words = f"HTTP {answer.status} from the model server: {_words(text)}"
+    if answer.status < 400:
+        return _Refused(GIVEN_UP, FailureClass.MODEL, f"{words} (redirects are not followed; fix baseUrl)")
+    if answer.status in _CONTEXT_STATUSES and _CONTEXT_LENGTH.search(text):
+        return _Refused(422, FailureClass.CONTEXT, words, "context_length_exceeded")
+    if is_retried(answer.status, answer.headers):
+        return _MayPass(words, answer.headers)
+    if answer.status >= 500 or answer.status in _GYM_REPEATS:
+        return _Refused(GIVEN_UP, FailureClass.MODEL, words)
+    return _Refused(422 if answer.status == 400 else answer.status, FailureClass.MODEL, words)
+
+
+def _failed_answer(code: str, message: str) -> Exception:
+    """What an answer means that was sent as a success and says that it failed."""
+    words = f"the model server's answer says that it failed: {_words(message)} ({_words(code)})"
+    if _CONTEXT_LENGTH.search(f"{code} {message}"):
+        return _Refused(422, FailureClass.CONTEXT, words, "context_length_exceeded")
+    passes = code in _PASSING_CODES or (code in _STATUS_CODES and is_retried(int(code), {}))
+    return _MayPass(words) if passes else _Refused(GIVEN_UP, FailureClass.MODEL, words)
+
+
+def _final(failure: Exception) -> _Refused:
+    """The failure of a call that can't be repeated."""
+    return failure if isinstance(failure, _Refused) else _Refused(GIVEN_UP, FailureClass.TRANSIENT, str(failure))
+
+
+def _too_large() -> _Refused:
+    return _Refused(GIVEN_UP, FailureClass.MODEL, f"the model server's answer exceeds {MAX_ANSWER_BYTES} bytes")
 
 
 def _url(route: ModelRoute, path: str) -> URL:
@@ -357,8 +436,7 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
     async for part in answer.content.iter_any():
         size += len(part)
         if size > MAX_ANSWER_BYTES:
-            words = f"the model server's answer exceeds {MAX_ANSWER_BYTES} bytes"
-            raise _Refused(GIVEN_UP, FailureClass.MODEL, words)
+            raise _too_large()
         parts.append(part)
     return b"".join(parts)
 

@@ -20,7 +20,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.process import (
 from pydantic import ValidationError
 
 from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings
+from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings, search_path
 from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV, EVALUATOR_PORT, GymTarget, ModelRoute
 
 from .errors import JobFailed
@@ -75,7 +75,7 @@ def gym_environment(config: GymRuntimeConfig, token: str) -> dict[str, str]:
     """Variables for Gym: ours without what is not its business, the job's, and the token."""
     environment = gym_invocation_env(config)
     environment.pop(EVALUATOR_PLAN_ENV, None)
-    return {**environment, TOKEN_ENV: token}
+    return {**environment, TOKEN_ENV: token, "PYTHONPATH": search_path(environment.get("PYTHONPATH", ""))}
 
 
 def find_gym() -> str:

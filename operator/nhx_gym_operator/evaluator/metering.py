@@ -35,6 +35,18 @@ def usage_of(answer: object) -> Tokens | None:
     return sent or 0, received or 0, total if total is not None else (sent or 0) + (received or 0)
 
 
+def failed_response(answer: object) -> tuple[str, str] | None:
+    """Code and message of an answer that came as a success and says that it failed: a response with the status
+    `failed`, or an error without anything else. None for every other."""
+    if not isinstance(answer, Mapping):
+        return "not_an_object", f"a JSON {type(answer).__name__} instead of an object"
+    error = answer.get("error")
+    if answer.get("status") != "failed" and (not error or "choices" in answer or "output" in answer):
+        return None
+    told = error if isinstance(error, Mapping) else {"message": error or "no reason given"}
+    return str(told.get("code") or told.get("type") or "no code"), str(told.get("message") or error)
+
+
 def count_answer(usage: ModelUsage, tokens: Tokens | None) -> None:
     """Add one answered call to a model's counters."""
     usage.calls += 1
@@ -64,6 +76,8 @@ class EventStream:
     def __init__(self) -> None:
         self.tokens: Tokens | None = None
         self.complete = False
+        self.failed: tuple[str, str] | None = None
+        """Code and message, if an event said that the answer failed."""
         self.answer: dict[str, Any] = {}
         """What events say of the answer as a whole: `model` and `system_fingerprint`."""
         self._line = bytearray()
@@ -117,5 +131,9 @@ class EventStream:
         finished = isinstance(choices, list) and any(
             isinstance(choice, Mapping) and choice.get("finish_reason") for choice in choices
         )
-        if finished or "error" in event or event.get("type") in _LAST_EVENTS:
+        if event.get("type") == "error":
+            self.failed = failed_response({"error": event.get("error") or event})
+        elif event.get("type") == "response.failed" or event.get("error"):
+            self.failed = failed_response(nested or event) or ("no code", "no reason given")
+        if finished or self.failed or event.get("type") in _LAST_EVENTS:
             self.complete = True

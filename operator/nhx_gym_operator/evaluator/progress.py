@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nhx_gym_operator.api.wire import Notice, Progress, Stage
@@ -20,6 +21,8 @@ class ProgressState:
     hosts_ready: int = 0
     message: str = ""
     notices: list[Notice] = field(default_factory=list)
+    also: Callable[[], list[Notice]] = list
+    """Notices that come and go while the job runs."""
     images: dict[str, str] = field(default_factory=dict)
     """Image digest by role: the operator says so when it asks, since only it can know."""
     _reward_sum: float = 0.0
@@ -45,5 +48,5 @@ class ProgressState:
             hosts_ready=self.hosts_ready,
             hosts=self.hosts,
             message=self.message[:500],
-            notices=list(self.notices),
+            notices=[*self.notices, *self.also()],
         )

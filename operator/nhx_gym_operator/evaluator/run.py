@@ -27,7 +27,6 @@ from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts
 from .dataset import Dataset, DatasetError, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
-from .failed_calls import FailedCalls
 from .gateway import ModelGateway
 from .gym_logs import GymEnd, explained
 from .gym_process import hidden_values, runtime_config
@@ -39,6 +38,7 @@ from .plan import Paths, Tokens
 from .progress import ProgressState
 from .provenance import PROVENANCE, Provenance, encoded
 from .report import write_report
+from .rollout_calls import RolloutCalls
 from .rollouts import Failure, Rollout, judge, stamped_result, well_formed
 from .scoring import JournaledGymRunner, evaluate
 from .server import Services, StagedEnvironment, make_app, serving
@@ -86,7 +86,7 @@ class Evaluation:
     """Called once it is known that the results volume holds nobody else's."""
     _gateway: ModelGateway | None = None
     _registry: HostRegistry | None = None
-    _failed_calls: FailedCalls = field(default_factory=FailedCalls)
+    _calls: RolloutCalls = field(default_factory=RolloutCalls)
     _results_are_ours: bool = False
     _journal: Journal | None = None
     _rollouts: list[Rollout] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Evaluation:
     _end: GymEnd | None = None
 
     def __post_init__(self) -> None:
-        self.progress = ProgressState(self.plan.attempt)
+        self.progress = ProgressState(self.plan.attempt, also=self._calls.notices)
         self.provenance = Provenance(self.plan, self.paths, self.progress.images)
 
     async def run(self) -> Outcome:
@@ -199,7 +199,7 @@ class Evaluation:
                 self.plan.models,
                 keys,
                 session,
-                self._failed_calls,
+                self._calls,
                 max_tokens=self.plan.max_tokens,
                 counted=journal.usage,
             )
@@ -308,10 +308,10 @@ class Evaluation:
         """The one decision between the two ways to collect."""
         target = self.plan.target
         if self._registry is not None:
-            return ThroughHosts(self._registry, local, self._failed_calls, target)
+            return ThroughHosts(self._registry, local, self._calls, target)
         config = runtime_config(target, self.plan.models, port)
         token = self.tokens.local_gym
-        return InContainer(config, work_dir / "gym_run", token, self._failed_calls, hidden_values(target, token))
+        return InContainer(config, work_dir / "gym_run", token, self._calls, hidden_values(target, token))
 
     async def _collect(
         self, collector: Collector, rollouts: list[Rollout], journal: Journal, runner: JournaledGymRunner
@@ -355,19 +355,10 @@ class Evaluation:
 
     async def _collect_missing(self, collector: Collector, missing: list[Rollout], journal: Journal) -> None:
         async def record(rollout: Rollout, answer: Mapping[str, Any] | Failure) -> None:
-            if isinstance(answer, Failure):
-                await record_failure(rollout, answer)
-                return
-            try:
-                judged = judge(answer, self.plan.target.reward_key)
-                if isinstance(judged, Failure):
-                    await record_failure(rollout, judged)
-                    return
-                result = stamped_result(rollout, answer)
-            except RecursionError:
-                await record_failure(rollout, Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply"))
-                return
-            if await journal.add_result(rollout.key, rollout.task_id, result, judged):
+            judged, result = self._judged(rollout, answer)
+            if isinstance(judged, Failure):
+                await record_failure(rollout, judged)
+            elif await journal.add_result(rollout.key, rollout.task_id, result, judged):
                 self.progress.recorded(judged)
 
         async def record_failure(rollout: Rollout, failure: Failure) -> None:
@@ -392,6 +383,23 @@ class Evaluation:
             self._stopped = JobFailed(RunReason.TOKEN_LIMIT_REACHED, spent, FailureClass.BUDGET)
         seconds = time.monotonic() - started
         log.info("%d rollouts in %.1f s, %.1f a second", len(missing), seconds, len(missing) / seconds)
+
+    def _judged(self, rollout: Rollout, answer: Mapping[str, Any] | Failure) -> tuple[float | Failure, dict[str, Any]]:
+        """The reward of what came, with the result as it is kept, or why it has none. What an environment made of a
+        model call without an answer is never a reward."""
+        result: dict[str, Any] = {}
+        if isinstance(answer, Failure):
+            judged: float | Failure = answer
+        else:
+            try:
+                judged = judge(answer, self.plan.target.reward_key)
+                result = stamped_result(rollout, answer)
+            except RecursionError:
+                judged = Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply")
+        spoiled = self._calls.rollout_ended(rollout.key, answer, rewarded=not isinstance(judged, Failure))
+        if spoiled and (not isinstance(judged, Failure) or judged.failure_class is FailureClass.ENVIRONMENT):
+            judged = spoiled.failure
+        return judged, result
 
     async def _aggregates(
         self, collector: Collector, rollouts: list[Rollout], journal: Journal
@@ -469,18 +477,10 @@ class Evaluation:
         versions = (self._registry.versions if self._registry else {}) | own_versions()
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
         outcome.state, outcome.reason, outcome.message = state, reason, well_formed(message[:MAX_MESSAGE])
-        outcome.warnings = [*self.warnings, *self._context_length_warnings(), *self._unmetered_warnings()]
+        outcome.warnings = [*self.warnings, *self._unmetered_warnings()]
         outcome.host_kernel = self._registry.kernel if self._registry else ""
         outcome.environment_digest = self.environment.digest if self.environment else None
         return outcome
-
-    def _context_length_warnings(self) -> list[str]:
-        refused = self._gateway.context_length_refusals() if self._gateway else {}
-        return [
-            f"{count} calls of model {name} were refused for its context length;"
-            " NeMo Gym's vllm_model counts such an answer as empty, so their rewards are not the model's judgement"
-            for name, count in refused.items()
-        ]
 
     def _unmetered_warnings(self) -> list[str]:
         bound, calls = self.plan.max_tokens, self._gateway.unmetered_calls() if self._gateway else 0

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from nhx_gym_operator.api import wire
 from nhx_gym_operator.api.wire import HostRegistration
 
-from .gateway import CALL_PATHS, MAX_REQUEST_BYTES, ModelGateway
+from .gateway import CALL_PATHS, CALLER, LOCAL_CALLER, MAX_REQUEST_BYTES, ModelGateway
 from .hosts import HostRegistry
 from .plan import Tokens
 from .progress import ProgressState
@@ -26,11 +26,8 @@ from .progress import ProgressState
 MAX_REGISTRATION_BYTES = 256 * 1024
 BACKLOG = 1024
 _BEARER = "Bearer "
-_LOCAL = -1
-"""Who a request is from: a host's ordinal, or the Gym in this container."""
 
 log = logging.getLogger(__name__)
-CALLER = web.RequestKey("caller", int)
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ class _Api:
 
 
 def _authorized(tokens: Tokens) -> Middleware:
-    hosts = {**tokens.hosts, _LOCAL: tokens.local_gym}
+    hosts = {**tokens.hosts, LOCAL_CALLER: tokens.local_gym}
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

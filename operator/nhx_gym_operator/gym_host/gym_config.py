@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings
+from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings, search_path
 from nhx_gym_operator.api.wire import ENVIRONMENT_DIR, WORK_DIR, GymTarget, HostPlan
 
 VENVS_DIR = f"{WORK_DIR}/venvs"
@@ -286,6 +286,7 @@ def environment_variables(
         # A sandbox has no route to a model hub: asking one would only take its time-outs.
         "NHX_ENVIRONMENT_OFFLINE": "true",
         TOKEN_ENV: token,
+        "PYTHONPATH": search_path(inherited.get("PYTHONPATH", "")),
     }
     if environment:
         wiring |= {

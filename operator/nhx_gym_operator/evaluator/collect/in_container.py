@@ -34,9 +34,10 @@ from nhx_gym_operator.api.conditions import RunReason, SandboxReason
 from nhx_gym_operator.api.wire import FailureClass
 
 from ..errors import JobFailed
-from ..failed_calls import FailedCalls
+from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
+from ..rollout_calls import RolloutCalls
 from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .protocol import AggregatesMissing, Record
 
@@ -58,13 +59,13 @@ class InContainer:
     """A `Collector` that runs Gym beside itself. Files go to `directory`, the bundle's `gym_run`."""
 
     def __init__(
-        self, config: GymRuntimeConfig, directory: Path, token: str, failed_calls: FailedCalls, hidden: Sequence[str]
+        self, config: GymRuntimeConfig, directory: Path, token: str, calls: RolloutCalls, hidden: Sequence[str]
     ) -> None:
         self._config = config
         self._directory = directory
         self._token = token
         self._hidden = hidden
-        self._failed_calls = failed_calls
+        self._calls = calls
         self._gym = ""
         self._environment: dict[str, str] = {}
         self._servers: GymProcess | None = None
@@ -196,6 +197,7 @@ class InContainer:
         # Gym appends to captures, and a rollout in flight when a run ended has begun one.
         for rollout in missing.values():
             (model_call_capture_dir(self._directory) / str(capture_filename(rollout.row))).unlink(missing_ok=True)
+            self._calls.rollout_began(rollout.key, LOCAL_CALLER)
         failures = self._output.with_name("rollouts_failures.jsonl")
         failures.unlink(missing_ok=True)
         results = [_Tail(self._output), _Tail(failures)]
@@ -282,9 +284,9 @@ class InContainer:
         return failed
 
     def _failure(self, status: str, content: str) -> Failure:
-        call = self._failed_calls.behind(content)
+        call = self._calls.behind(content)
         if call is not None:
-            return Failure(call.failure_class, f"model {call.model}: {call.message}"[:MAX_MESSAGE])
+            return call.failure
         return Failure(FailureClass.ENVIRONMENT, innermost(f"the agent answered HTTP {status}: {content}"))
 
 

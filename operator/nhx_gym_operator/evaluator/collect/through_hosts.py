@@ -29,9 +29,9 @@ from nhx_gym_operator.api.wire import (
     GymTarget,
 )
 
-from ..failed_calls import FailedCalls
 from ..gym_logs import ENV_LOG, GymEnd
 from ..hosts import Host, HostRegistry
+from ..rollout_calls import RolloutCalls
 from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost, strict_json, well_formed
 from .protocol import AggregatesMissing, Record
 
@@ -66,11 +66,11 @@ class ThroughHosts:
     """A `Collector` that sends rows to the job's registered hosts."""
 
     def __init__(
-        self, registry: HostRegistry, session: aiohttp.ClientSession, failed_calls: FailedCalls, target: GymTarget
+        self, registry: HostRegistry, session: aiohttp.ClientSession, calls: RolloutCalls, target: GymTarget
     ) -> None:
         self._registry = registry
         self._session = session
-        self._failed_calls = failed_calls
+        self._calls = calls
         self._concurrency = target.concurrency
         self._grace_s = target.shutdown_grace_s
         self._told: list[int] = []
@@ -120,6 +120,7 @@ class ThroughHosts:
         for number in range(1, DEFAULT_ROLLOUT_MAX_ATTEMPTS + 1):
             host = await self._registry.acquire()
             host.in_flight += 1
+            self._calls.rollout_began(rollout.key, host.ordinal)
             try:
                 return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, _json({"examples": [rollout.row]})))
             except HostError as error:
@@ -134,9 +135,9 @@ class ThroughHosts:
         return Failure(FailureClass.KILLED, f"the gym host went away under it {number} times; last: {last}")
 
     def _failure(self, error: HostError) -> Failure:
-        call = self._failed_calls.behind(str(error))
+        call = self._calls.behind(str(error))
         if call is not None:
-            return Failure(call.failure_class, f"model {call.model}: {call.message}"[:MAX_MESSAGE])
+            return call.failure
         if error.code == "deadline_exceeded":
             return Failure(FailureClass.TIMEOUT, well_formed(str(error)[:MAX_MESSAGE]))
         return Failure(FailureClass.ENVIRONMENT, innermost(str(error)))
