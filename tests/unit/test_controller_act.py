@@ -5,9 +5,10 @@ import copy
 import pytest
 
 from nhx_gym_operator.api.fileset import FileSetSpec
-from nhx_gym_operator.controller.act import ActionRefused, Actor, merge_patch
+from nhx_gym_operator.controller.act import ActionRefused, Actor
 from nhx_gym_operator.controller.caches import Caches
 from nhx_gym_operator.controller.kube import JOBS, PODS, ApiError
+from nhx_gym_operator.controller.manifests import merge_patch
 from nhx_gym_operator.controller.observation import Apply, Create, CreateTogether, DeletePod
 from nhx_gym_operator.workloads import network, pods, secrets, storage
 from nhx_gym_operator.workloads.workload import StagedFiles

@@ -9,7 +9,7 @@ from nhx_gym_operator.api.fileset import FileSetSpec
 from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, Stage
 from nhx_gym_operator.api.wire import Staged as Found
 from nhx_gym_operator.controller.decide import decide
-from nhx_gym_operator.controller.observation import PodEvent, Refusal
+from nhx_gym_operator.controller.observation import PodEvent, PodsRefused
 from nhx_gym_operator.workloads import secrets
 from nhx_gym_operator.workloads.workload import StagedFiles
 from support.controller_values import (
@@ -143,7 +143,7 @@ def test_a_child_that_was_deleted_is_made_again(changes, expected):
 
 
 def test_what_was_refused_to_a_running_job_is_not_asked_for_again_before_its_time():
-    refused = Refusal(PodReason.POD_REFUSED, "quota", after(3))
+    refused = PodsRefused(PodReason.POD_REFUSED, "quota", after(3))
     decision = decide(working(policies=(), refusal=refused), NOW)
     assert kinds(decision) == []
     assert decision.requeue_after == 3

@@ -5,7 +5,7 @@ import pytest
 from nhx_gym_operator.api.conditions import PodReason
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs
-from nhx_gym_operator.controller.observation import Refusal
+from nhx_gym_operator.controller.observation import PodsRefused
 from nhx_gym_operator.workloads import network, storage
 from support.controller_values import (
     NOW,
@@ -39,7 +39,7 @@ def prepared(**changes):
 
 
 def refusal(retry_at=NOW, reason=PodReason.POD_REFUSED):
-    return Refusal(reason, "Pod 'mcqa-host-0-1' was refused: exceeded quota: pods, used: 4, limited: 4", retry_at)
+    return PodsRefused(reason, "Pod 'mcqa-host-0-1' was refused: exceeded quota: pods, used: 4, limited: 4", retry_at)
 
 
 def test_address_policies_and_claim_come_before_any_pod():

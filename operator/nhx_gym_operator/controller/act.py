@@ -16,6 +16,7 @@ from ..api.conditions import PodReason
 from ..api.constants import JOB_UID_LABEL
 from .caches import Caches
 from .kube import PODS, SECRETS, ApiError, KubeClient, resource_of
+from .manifests import merge_patch
 from .observation import Action, Apply, Create, CreateTogether, DeletePod
 
 Manifest = dict[str, Any]
@@ -166,20 +167,6 @@ class Actor:
         resource = resource_of(obj)
         if resource is not SECRETS:
             self._caches[resource].put(obj)
-
-
-def merge_patch(old: Manifest, new: Manifest) -> Manifest:
-    """The JSON merge patch (RFC 7386) from `old` to `new`; empty if they say the same."""
-    patch: Manifest = dict.fromkeys(old.keys() - new.keys())
-    for key, value in new.items():
-        before = old.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            inner = merge_patch(before, value)
-            if inner:
-                patch[key] = inner
-        elif key not in old or value != before:
-            patch[key] = value
-    return patch
 
 
 def _same_owner(live: Manifest, wanted: Manifest) -> bool:

@@ -12,39 +12,32 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ..api.conditions import (
-    FINAL,
-    AcceptedReason,
-    ConditionType,
-    PodReason,
-    RunReason,
-    SandboxReason,
-    StagedReason,
-)
-from ..api.wire import Outcome, Placement, Stage
-from ..workloads import plans, pods, secrets
+from ..api.conditions import FINAL, AcceptedReason, ConditionType, RunReason, SandboxReason, StagedReason
+from ..api.wire import Outcome, Placement
+from ..workloads import pods, secrets
 from ..workloads.workload import Workload
-from . import podview, staging_reports
+from . import attempt as attempts
+from . import staging_reports, status_fields
+from .attempt import Attempt
+from .building import workload_of
 from .clock import format_time, seconds_since
 from .draft import StatusDraft
 from .inputs import Missing
-from .observation import Action, Create, CreateTogether, Decision, Observation, ProgressSource, Refusal, Refused
-from .policies import attempt as attempts
+from .observation import Action, Create, CreateTogether, Decision, JobRefused, Observation, PodsRefused, ProgressSource
 from .policies import (
     cancel,
     cleanup,
     deadlines,
+    evaluator_end,
     hosts,
     infrastructure,
-    outcome,
     placement,
     progress_source,
-    results,
     retry,
+    running,
     startup,
     validation,
 )
-from .policies.attempt import Attempt
 from .policies.deadlines import Deadline
 from .policies.phase import phase
 from .staging_reports import StagingReport
@@ -97,14 +90,14 @@ class _Decider:
     def _is_accepted(self) -> bool:
         """Pins the placement, once. False if the job is refused."""
         if self.observation.invalid:
-            return self._refuse(Refused(AcceptedReason.INVALID_SPEC, self.observation.invalid))
+            return self._refuse(JobRefused(AcceptedReason.INVALID_SPEC, self.observation.invalid))
         if self.draft.data.get("placement"):
             return True
         spec = self.job.spec
         self.draft.data["startTime"] = format_time(self.now)
         self.draft.data["model"] = spec.policy.model
         placed = placement.place(spec, self.settings.sandbox, self.observation.runtime_class)
-        if isinstance(placed, Refused):
+        if isinstance(placed, JobRefused):
             return self._refuse(placed)
         refused = validation.refuse(spec, self.settings.images, self.settings.limits)
         if refused:
@@ -115,7 +108,7 @@ class _Decider:
             self.draft.data["runtimeClassName"] = placed.runtime_class_name
         return True
 
-    def _refuse(self, refused: Refused) -> bool:
+    def _refuse(self, refused: JobRefused) -> bool:
         self.draft.set(ConditionType.ACCEPTED, False, refused.reason, refused.message)
         self._fail(refused.reason, refused.message)
         return False
@@ -125,7 +118,7 @@ class _Decider:
     def _run(self) -> None:
         attempt = attempts.current(self.observation)
         self.staged = staging_reports.reports(attempt.evaluator)
-        ended = outcome.final_outcome(attempt.evaluator)
+        ended = evaluator_end.final_outcome(attempt.evaluator)
         if cancel.is_wanted(self.observation, attempt, ended):
             self._cancel(attempt)
             return
@@ -134,7 +127,7 @@ class _Decider:
             self._start(max(1, attempt.number))
             return
         self.draft.data["attempt"] = attempt.number
-        results.show_images(self.draft, attempt.pods)
+        status_fields.show_images(self.draft, attempt.pods)
         if ended:
             self._conclude(attempt, ended)
         elif fault := self._fault(attempt):
@@ -149,8 +142,8 @@ class _Decider:
         if ended.progress.hosts and ended.state == "Complete":
             self.draft.set(ConditionType.SANDBOX_READY, True, SandboxReason.HOST_READY, _HOST_WAS_READY)
         self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the evaluator ended")
-        results.show_outcome(self.draft, ended)
-        results.conclude(self.draft, ended)
+        status_fields.show_outcome(self.draft, ended)
+        evaluator_end.conclude(self.draft, ended)
         self._complete()
 
     def _fault(self, attempt: Attempt) -> tuple[StrEnum, str] | None:
@@ -190,16 +183,15 @@ class _Decider:
     def _cancel(self, attempt: Attempt) -> None:
         if attempt.number:
             self.draft.data["attempt"] = attempt.number
-            results.show_images(self.draft, attempt.pods)
+            status_fields.show_images(self.draft, attempt.pods)
         cancel.show_what_there_is(self.draft, self.observation, attempt)
         remaining, deletions = cleanup.of_unended(self.observation)
         self.actions += deletions
         left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now) if remaining else 0.0
         if left > 0:
             runs = self.draft.is_true(ConditionType.RUNNING)
-            self.draft.set(
-                ConditionType.RUNNING, runs, RunReason.CANCELLING, "spec.cancel is true; the pods are ending"
-            )
+            words = "spec.cancel is true; the pods are ending"
+            self.draft.set(ConditionType.RUNNING, runs, RunReason.CANCELLING, words)
             self.requeue.append(left)
             return
         self._fail(RunReason.CANCELLED, cancel.message(self.observation, self.draft.data))
@@ -213,7 +205,7 @@ class _Decider:
         workload = self._workload(number)
         if workload is None or self._is_held_off(ConditionType.RUNNING):
             return
-        self._show_results(workload)
+        status_fields.show_results(self.draft, workload)
         self.actions += infrastructure.missing(self.observation, workload)
         if self._is_sandboxed and not workload.cluster_ip:
             # The Service's answer brings the address, and with it the next look.
@@ -236,26 +228,7 @@ class _Decider:
             self._wait_for(inputs.missing, deadlines.of_inputs(self.timeouts), AcceptedReason.INPUTS_TIMEOUT)
             return None
         self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, placement.describe(self.draft.data))
-        return self._build(number)
-
-    def _build(self, number: int) -> Workload:
-        data, installation, inputs = self.draft.data, self.observation.installation, self.observation.inputs
-        service = self.observation.service
-        return Workload(
-            name=self.job.metadata.name,
-            namespace=self.job.metadata.namespace,
-            uid=self.job.metadata.uid,
-            spec=self.job.spec,
-            options=self.settings,
-            key=installation.key,
-            placement=Placement(data["placement"]),
-            runtime_class_name=data.get("runtimeClassName"),
-            attempt=number,
-            cluster_ip=service["spec"].get("clusterIP") if service else None,
-            api_server=installation.api_server,
-            dataset=inputs.dataset if inputs else None,
-            environment=inputs.environment if inputs else None,
-        )
+        return workload_of(self.observation, self.draft.data, number)
 
     def _wait_for(self, missing: Missing, deadline: Deadline, end_reason: AcceptedReason) -> None:
         self.draft.set(ConditionType.ACCEPTED, False, missing.reason, missing.message)
@@ -281,7 +254,7 @@ class _Decider:
             self.requeue.append(left)
         return waits
 
-    def _waits_after_refusal(self, refusal: Refusal) -> bool:
+    def _waits_after_refusal(self, refusal: PodsRefused) -> bool:
         pause = seconds_since(self.now, refusal.retry_at)
         if pause > 0:
             self.requeue.append(pause)
@@ -290,21 +263,15 @@ class _Decider:
     # Pods exist
 
     def _go_on(self, attempt: Attempt) -> None:
-        workload = self._build(attempt.number)
-        self._show_results(workload)
+        workload = workload_of(self.observation, self.draft.data, attempt.number)
+        status_fields.show_results(self.draft, workload)
         staging_reports.show(self.draft, attempt.evaluator)
         progress = self.observation.progress_of(attempt.number)
         if progress:
-            results.show_progress(self.draft, progress)
+            status_fields.show_progress(self.draft, progress)
         if self._is_sandboxed:
             self._show_sandbox(attempt, workload.hosts)
-        collecting = progress is not None and progress.stage is not Stage.STARTING
-        if collecting and progress:
-            reason = RunReason.COLLECTING if progress.stage is Stage.COLLECTING else RunReason.SCORING
-            self.draft.set(ConditionType.RUNNING, True, reason, progress.message or _RUN_WORDS[reason])
-        elif not self.draft.is_true(ConditionType.RUNNING):
-            words = progress.message if progress and progress.message else "the job's pods were created"
-            self.draft.set(ConditionType.RUNNING, False, PodReason.PODS_CREATED, words)
+        running.show(self.draft, progress)
         images = self.draft.data.get("ran", {}).get("images", {})
         self.poll = progress_source.find(self.observation, attempt.evaluator, images)
         self._keep_up(attempt, workload)
@@ -336,30 +303,21 @@ class _Decider:
         ready = hosts.readiness(self.observation, attempt)
         self.draft.set(ConditionType.SANDBOX_READY, ready.ready, ready.reason, ready.message)
         if "hosts" not in self.draft.data:
-            results.show_hosts(self.draft, 0, desired)
+            status_fields.show_hosts(self.draft, 0, desired)
 
     def _show_waiting(self, attempt: Attempt, workload: Workload) -> None:
-        """What keeps pods from running, on the condition of the pod that it concerns."""
+        """What keeps pods from running, and the end of a job that has waited for too long."""
         found = startup.waiting(self.observation, attempt, self.now)
         over = next((waiting for waiting in found if waiting.is_over), None)
         if over:
             self._fail(over.end_reason, over.end_message)
             return
-        for waiting in reversed(found):
-            self.requeue.append(waiting.seconds_left)
-            if not waiting.problem:
-                continue
-            if podview.is_host(waiting.pod):
-                self.draft.set(ConditionType.SANDBOX_READY, False, waiting.reason, waiting.message)
-            if not self.draft.is_true(ConditionType.RUNNING):
-                self.draft.set(ConditionType.RUNNING, False, waiting.reason, waiting.message)
-            if waiting.problem.missing_input:
-                self._restore_tokens(workload, waiting.message)
-
-    def _restore_tokens(self, workload: Workload, missing: str) -> None:
-        """Posts the job's own Secret again if it is the one that the kubelet misses."""
+        startup.show(self.draft, found)
+        self.requeue += [waiting.seconds_left for waiting in found]
+        # The job's own Secret is posted again if it is one that the kubelet misses.
+        missing = {waiting.missing_name for waiting in found}
         own = secrets.token_secrets(workload)
-        self.actions += [Create(manifest) for manifest in own if repr(manifest["metadata"]["name"]) in missing]
+        self.actions += [Create(manifest) for manifest in own if manifest["metadata"]["name"] in missing]
 
     # Ends
 
@@ -376,18 +334,9 @@ class _Decider:
         self.requeue = [0.0]
         self.poll = None
 
-    def _show_results(self, workload: Workload) -> None:
-        shown = self.draft.data.setdefault("results", {})
-        shown["location"] = plans.results_location(workload)
-        shown["image"] = plans.images(workload)["evaluator"]
-
     @property
     def _is_sandboxed(self) -> bool:
         return self.draft.data["placement"] == Placement.SANDBOXED
 
 
 _HOST_WAS_READY = "the gate passed and Gym answered"
-_RUN_WORDS: dict[StrEnum, str] = {
-    RunReason.COLLECTING: "rollouts are being collected",
-    RunReason.SCORING: "the rollouts are being scored",
-}

@@ -18,7 +18,7 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Refusal:
+class PodsRefused:
     """The API server would not make a job's pods. Held in memory: a restarted operator asks again."""
 
     reason: PodReason
@@ -54,7 +54,7 @@ class Observation:
     pod_events: tuple[PodEvent, ...] = ()
     progress: Progress | None = None
     """The evaluator's last answer to this process, of whatever attempt."""
-    refusal: Refusal | None = None
+    refusal: PodsRefused | None = None
     invalid: str = ""
     """Why the stored spec cannot be read, which only a changed CRD can cause."""
 
@@ -118,7 +118,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Refused:
+class JobRefused:
     """A job that cannot run here, for good."""
 
     reason: AcceptedReason

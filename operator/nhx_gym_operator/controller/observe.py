@@ -16,7 +16,7 @@ from . import podview
 from .caches import Caches
 from .inputs import InputReader
 from .kube import CLAIMS, EVENTS, PODS, POLICIES, SERVICES, Resource
-from .observation import Observation, PodEvent, Refusal
+from .observation import Observation, PodEvent, PodsRefused
 from .policies.placement import needs_runtime_class
 from .settings import Installation
 
@@ -31,7 +31,7 @@ class Observer:
         self._caches = caches
         self._inputs = inputs
 
-    async def observe(self, raw: Manifest, progress: Progress | None, refusal: Refusal | None) -> Observation:
+    async def observe(self, raw: Manifest, progress: Progress | None, refusal: PodsRefused | None) -> Observation:
         """Everything about the job `raw`. Raises `ApiError` if a read fails for another reason than that
         the object is absent or forbidden."""
         job, invalid = parse_job(raw)

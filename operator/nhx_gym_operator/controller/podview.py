@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ..api.constants import ATTEMPT_LABEL, ROLE_LABEL, Role
+from ..api.constants import ATTEMPT_LABEL, ORDINAL_LABEL, ROLE_LABEL, Role
 from .clock import parse_time
 
 Manifest = dict[str, Any]
@@ -31,7 +31,16 @@ def is_host(pod: Manifest) -> bool:
 
 def attempt(pod: Manifest) -> int:
     """The attempt that the pod belongs to; 0 if its label was taken away."""
-    text = pod["metadata"]["labels"].get(ATTEMPT_LABEL, "")
+    return _number(pod, ATTEMPT_LABEL)
+
+
+def ordinal(pod: Manifest) -> int:
+    """Which of the attempt's hosts the pod is; 0 if its label was taken away."""
+    return _number(pod, ORDINAL_LABEL)
+
+
+def _number(pod: Manifest, label: str) -> int:
+    text = pod["metadata"]["labels"].get(label, "")
     return int(text) if text.isdigit() else 0
 
 

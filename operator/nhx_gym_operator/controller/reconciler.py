@@ -23,7 +23,7 @@ from .decide import decide
 from .filesets import RESOLVED_AGAIN_SECONDS, UNRESOLVED_AGAIN_SECONDS, file_set_status
 from .inputs import InputReader
 from .kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient, Resource
-from .observation import Action, CreateTogether, Decision, Refusal
+from .observation import Action, CreateTogether, Decision, PodsRefused
 from .observe import Observer
 from .progress import ProgressPoller
 from .queue import WorkQueue
@@ -64,7 +64,7 @@ class Reconciler:
         self._observer = Observer(installation, self.caches, self._inputs)
         self._actor = Actor(api, self.caches)
         self._poller = ProgressPoller(lambda uid: self._queue.add(Key(Subject.JOB, uid)))
-        self._refusals: dict[str, tuple[int, Refusal]] = {}
+        self._refusals: dict[str, tuple[int, PodsRefused]] = {}
         self._reports: dict[str, StagingReport] = {}
         """By the FileSet's UID: the latest that a job's pod said about it. What has been written needs none."""
 
@@ -130,7 +130,7 @@ class Reconciler:
         pause = min(REFUSAL_LIMIT_SECONDS, REFUSAL_BASE_SECONDS * 2**count)
         # Jobs that were refused together must not ask together again.
         retry_at = self._now() + timedelta(seconds=pause * random.uniform(0.75, 1.25))
-        self._refusals[uid] = (count, Refusal(refused.reason, refused.message, retry_at))
+        self._refusals[uid] = (count, PodsRefused(refused.reason, refused.message, retry_at))
         logger.info("job %s: %s; again in %.0f s", uid, refused.message, pause)
 
     def _end_refusal(self, uid: str, action: Action) -> None:

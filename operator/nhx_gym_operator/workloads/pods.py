@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, Role
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ORDINAL_LABEL, Role
 from ..api.wire import (
     DATASET_DIR,
     ENVIRONMENT_DIR,
@@ -84,7 +84,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         mounts=[mount("tmp", "/tmp"), mount("work", WORK_DIR), mount("environment", ENVIRONMENT_DIR), tokens],
         ports=[HOST_PORT],
     )
-    return podspec.pod(
+    pod = podspec.pod(
         workload,
         names.host_pod_name(workload.name, ordinal, workload.attempt),
         Role.GYM_HOST,
@@ -99,6 +99,8 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         runtimeClassName=workload.runtime_class_name,
         **_NO_DNS,
     )
+    pod["metadata"]["labels"][ORDINAL_LABEL] = str(ordinal)
+    return pod
 
 
 def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user_env: list[Manifest]) -> Manifest:

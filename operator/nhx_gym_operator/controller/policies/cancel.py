@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.wire import Outcome
-from .. import podview
+from .. import attempt as attempts
+from .. import podview, status_fields
+from ..attempt import Attempt
 from ..draft import StatusDraft
 from ..observation import Observation
-from . import attempt as attempts
-from . import outcome, results, retry
-from .attempt import Attempt
+from . import evaluator_end, retry
 
 
 def is_wanted(observation: Observation, attempt: Attempt, ended: Outcome | None) -> bool:
@@ -25,12 +25,12 @@ def is_wanted(observation: Observation, attempt: Attempt, ended: Outcome | None)
 def show_what_there_is(draft: StatusDraft, observation: Observation, attempt: Attempt) -> None:
     """The evaluator's last word, which it has its grace period to write; else what it answered last."""
     evaluator = attempts.last_evaluator(observation, attempt)
-    said = outcome.last_outcome(evaluator)
+    said = evaluator_end.last_outcome(evaluator)
     progress = observation.progress_of(attempt.number)
     if said:
-        results.show_outcome(draft, said)
+        status_fields.show_outcome(draft, said)
     elif progress:
-        results.show_progress(draft, progress)
+        status_fields.show_progress(draft, progress)
 
 
 def message(observation: Observation, status: dict[str, Any]) -> str:

@@ -18,9 +18,9 @@ from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, HostPlan, Progress, 
 from ...workloads.pods import TOKENS_VOLUME
 from ...workloads.podspec import plan_in
 from .. import podview
+from ..attempt import Attempt
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
-from .attempt import Attempt
 from .retry import how_it_ended
 
 Manifest = dict[str, Any]
@@ -109,7 +109,8 @@ def to_remove(observation: Observation, attempt: Attempt, cluster_ip: str | None
 
 def absent(attempt: Attempt, desired: int) -> list[int]:
     """Ordinals without a pod. A terminating pod holds its name until it is gone."""
-    return list(range(desired))[len(attempt.hosts) :]
+    present = {podview.ordinal(host) for host in attempt.hosts}
+    return [ordinal for ordinal in range(desired) if ordinal not in present]
 
 
 def needs_hosts(observation: Observation, attempt: Attempt) -> bool:

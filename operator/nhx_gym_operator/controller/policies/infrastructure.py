@@ -7,6 +7,7 @@ from typing import Any
 from ...api.wire import Placement
 from ...workloads import network, storage
 from ...workloads.workload import Workload
+from ..manifests import contains
 from ..observation import Apply, Observation
 from . import hosts
 
@@ -38,18 +39,3 @@ def _service(observation: Observation, workload: Workload) -> list[Apply]:
         return [Apply(network.evaluator_service(workload, known))]
     manifest = network.evaluator_service(workload)
     return [] if contains(live, manifest) else [Apply(manifest)]
-
-
-def contains(live: Any, desired: Any) -> bool:
-    """Whether `live` says at least what `desired` says: the API server adds defaults of its own."""
-    if isinstance(desired, dict):
-        return isinstance(live, dict) and all(
-            key in live and contains(live[key], value) for key, value in desired.items()
-        )
-    if isinstance(desired, list):
-        return (
-            isinstance(live, list)
-            and len(live) == len(desired)
-            and all(contains(own, other) for own, other in zip(live, desired, strict=True))
-        )
-    return live == desired

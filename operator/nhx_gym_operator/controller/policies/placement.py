@@ -11,7 +11,7 @@ from ...api.constants import Isolation
 from ...api.job import JobSpec
 from ...api.wire import Placement
 from ..inputs import Missing
-from ..observation import Refused
+from ..observation import JobRefused
 from ..settings import Sandbox, SandboxMode
 
 
@@ -24,17 +24,17 @@ class Placed:
     runtime_class_name: str | None
 
 
-def place(spec: JobSpec, sandbox: Sandbox, runtime_class: bool | Missing | None) -> Placed | Refused:
+def place(spec: JobSpec, sandbox: Sandbox, runtime_class: bool | Missing | None) -> Placed | JobRefused:
     """Fails closed: what needs a sandbox is refused where there is none, naming the setting."""
     trouble = _sandbox_trouble(sandbox, runtime_class)
     if trouble is None:
         runtime = sandbox.runtime_class_name if sandbox.isolation is Isolation.KERNEL else None
         return Placed(Placement.SANDBOXED, sandbox.isolation, runtime)
     if sandbox.mode is SandboxMode.REQUIRED:
-        return Refused(AcceptedReason.SANDBOX_UNAVAILABLE, f"sandbox.mode is Required, but {trouble}")
+        return JobRefused(AcceptedReason.SANDBOX_UNAVAILABLE, f"sandbox.mode is Required, but {trouble}")
     environment = spec.target.gym.environment
     if environment is not None:
-        return Refused(
+        return JobRefused(
             AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX,
             f"the environment FileSet {environment.file_set.name!r} holds code that runs sandboxed or not at "
             f"all, but {trouble}",

@@ -41,11 +41,12 @@ _SHOWN = {"secret": "Secret", "configmap": "ConfigMap", "config": "ConfigMap"}
 
 @dataclass(frozen=True)
 class PodProblem:
-    """What keeps a pod from starting. `missing_input`: something that the user can still create."""
+    """What keeps a pod from starting."""
 
     reason: StrEnum
     message: str
-    missing_input: bool = False
+    missing_name: str = ""
+    """The Secret or ConfigMap that is not there or lacks a key, which somebody can still mend; empty: it is no such."""
 
 
 def find(pod: Manifest, events: Sequence[PodEvent]) -> PodProblem | None:
@@ -133,13 +134,13 @@ def _absent_object(words: str, what: str) -> PodProblem | None:
         return None
     kind = found["kind"].lower()
     message = f"{_SHOWN[kind]} {found['name']!r} does not exist, needed by {what}; create it"
-    return PodProblem(_ABSENT[kind], message, missing_input=True)
+    return PodProblem(_ABSENT[kind], message, found["name"])
 
 
 def _absent_key(kind: str, name: str, key: str, what: str) -> PodProblem:
     key = key.rstrip(".,;")
     message = f"{_SHOWN[kind]} {name!r} has no key {key!r}, needed by {what}; add it"
-    return PodProblem(_KEY_ABSENT[kind], message, missing_input=True)
+    return PodProblem(_KEY_ABSENT[kind], message, name)
 
 
 def _volume_source(pod: Manifest, words: str, kind: str) -> str:

@@ -15,9 +15,9 @@ from ...api.conditions import ConditionType, RunReason
 from ...api.constants import CONTAINER_EVALUATE
 from ...api.wire import Progress, Stage
 from .. import podview
+from ..attempt import Attempt, last_evaluator
 from ..observation import Observation
-from . import outcome
-from .attempt import Attempt, last_evaluator
+from . import evaluator_end
 
 Manifest = dict[str, Any]
 
@@ -87,7 +87,7 @@ def _may_have_collected(observation: Observation, attempt: Attempt) -> bool:
     last_seen = last_evaluator(observation, attempt)
     if last_seen is None or _was_running(observation):
         return True
-    said = outcome.last_outcome(last_seen)
+    said = evaluator_end.last_outcome(last_seen)
     progress = said.progress if said else observation.progress_of(attempt.number)
     if progress is not None:
         return _collected(progress)

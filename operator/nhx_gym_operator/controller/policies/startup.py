@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ...api.conditions import AcceptedReason, PodReason
+from ...api.conditions import AcceptedReason, ConditionType, PodReason
 from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS
 from .. import podview
+from ..attempt import Attempt
+from ..draft import StatusDraft
 from ..observation import Observation
 from . import deadlines, podproblems
-from .attempt import Attempt
 from .deadlines import Deadline
 from .podproblems import PodProblem
 
@@ -37,13 +39,16 @@ class Waiting:
         return self.problem.message if self.problem else f"pod {podview.name(self.pod)!r} is starting"
 
     @property
+    def missing_name(self) -> str:
+        return self.problem.missing_name if self.problem else ""
+
+    @property
     def is_over(self) -> bool:
         return self.seconds_left <= 0
 
     @property
     def end_reason(self) -> StrEnum:
-        missing = self.problem is not None and self.problem.missing_input
-        return AcceptedReason.INPUTS_TIMEOUT if missing else PodReason.POD_START_TIMEOUT
+        return AcceptedReason.INPUTS_TIMEOUT if self.missing_name else PodReason.POD_START_TIMEOUT
 
     @property
     def end_message(self) -> str:
@@ -56,9 +61,20 @@ def waiting(observation: Observation, attempt: Attempt, now: datetime) -> list[W
     return sorted(found, key=lambda entry: (entry.problem is None, entry.seconds_left))
 
 
+def show(draft: StatusDraft, found: Sequence[Waiting]) -> None:
+    """What keeps pods from running, on the condition of the pod that it concerns. The first counts most."""
+    for waiting in reversed(found):
+        if not waiting.problem:
+            continue
+        if podview.is_host(waiting.pod):
+            draft.set(ConditionType.SANDBOX_READY, False, waiting.reason, waiting.message)
+        if not draft.is_true(ConditionType.RUNNING):
+            draft.set(ConditionType.RUNNING, False, waiting.reason, waiting.message)
+
+
 def _waiting(pod: Manifest, observation: Observation, now: datetime) -> Waiting:
     problem = podproblems.find(pod, observation.pod_events)
-    bound = deadlines.of_inputs if problem and problem.missing_input else deadlines.of_pods
+    bound = deadlines.of_inputs if problem and problem.missing_name else deadlines.of_pods
     deadline = bound(observation.installation.settings.timeouts)
     return Waiting(pod, problem, deadline.seconds_left(podview.created(pod), now), deadline)
 

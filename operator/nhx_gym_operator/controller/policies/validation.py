@@ -6,13 +6,13 @@ from ...api import bundled
 from ...api.conditions import AcceptedReason
 from ...api.job import JobSpec
 from ...workloads.options import Images, Limits
-from ..observation import Refused
+from ..observation import JobRefused
 from . import hydra_params
 
 MAX_SPEC_BYTES = 112 * 1024
 
 
-def refuse(spec: JobSpec, images: Images, limits: Limits) -> Refused | None:
+def refuse(spec: JobSpec, images: Images, limits: Limits) -> JobRefused | None:
     """Why this job can never run, if so."""
     return (
         _refuse_hydra_params(spec)
@@ -23,48 +23,48 @@ def refuse(spec: JobSpec, images: Images, limits: Limits) -> Refused | None:
     )
 
 
-def _refuse_hydra_params(spec: JobSpec) -> Refused | None:
+def _refuse_hydra_params(spec: JobSpec) -> JobRefused | None:
     why = hydra_params.refusal(spec)
-    return Refused(AcceptedReason.INVALID_SPEC, why) if why else None
+    return JobRefused(AcceptedReason.INVALID_SPEC, why) if why else None
 
 
-def _refuse_size(spec: JobSpec) -> Refused | None:
+def _refuse_size(spec: JobSpec) -> JobRefused | None:
     """Refuses a spec of which the plan would not fit, though no part of it is too large."""
     size = len(spec.model_dump_json(by_alias=True, exclude_none=True).encode())
     if size <= MAX_SPEC_BYTES:
         return None
-    return Refused(
+    return JobRefused(
         AcceptedReason.INVALID_SPEC,
         f"the spec is {size} bytes as JSON, at most {MAX_SPEC_BYTES} are taken; shorten taskIds, labels, envVars or "
         f"hydraParams",
     )
 
 
-def _refuse_limit(what: str, asked: int | None, most: int | None) -> Refused | None:
+def _refuse_limit(what: str, asked: int | None, most: int | None) -> JobRefused | None:
     """Refuses a bound of the job's own that is above the operator's."""
     if asked is None or most is None or asked <= most:
         return None
-    return Refused(
+    return JobRefused(
         AcceptedReason.LIMIT_TOO_HIGH,
         f"spec.limits.{what} is {asked}, and the operator's setting limits.max{what.title()} allows {most}; "
         f"lower it or leave it out",
     )
 
 
-def _refuse_server(spec: JobSpec, images: Images) -> Refused | None:
+def _refuse_server(spec: JobSpec, images: Images) -> JobRefused | None:
     """Refuses a resources server that the images cannot run. An environment brings its own."""
     if not images.check_bundled or spec.target.gym.environment is not None:
         return None
     server = spec.target.gym.resources_server
     missing = bundled.missing_dependencies(server)
     if missing is None:
-        return Refused(
+        return JobRefused(
             AcceptedReason.UNKNOWN_BUNDLED_SERVER,
             f"spec.target.gym.resourcesServer {server!r} is not among the servers in the images and no "
             f"environment supplies it; those that run are {', '.join(bundled.known_servers())}",
         )
     if missing:
-        return Refused(
+        return JobRefused(
             AcceptedReason.BUNDLED_SERVER_LACKS_DEPENDENCIES,
             f"spec.target.gym.resourcesServer {server!r} needs packages that the image lacks: "
             f"{', '.join(missing)}; supply the server with them as an environment FileSet, or have an "

@@ -1,4 +1,4 @@
-"""The end of a run: what the evaluator's outcome means for the job, and how the status shows it."""
+"""The fields of a job's status beside its conditions, and what each is filled from."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from ...api.conditions import NOTICES, ConditionType, RunReason
-from ...api.constants import (
+from ..api.conditions import NOTICES, ConditionType
+from ..api.constants import (
     CONTAINER_EVALUATE,
     CONTAINER_GATE,
     CONTAINER_HOST,
     CONTAINER_STAGE,
     CONTAINER_STAGE_DATASET,
 )
-from ...api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
-from ...api.wire import Aggregate, Outcome, Progress
-from .. import podview
-from ..draft import StatusDraft
+from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
+from ..api.wire import Aggregate, Outcome, Progress
+from ..workloads import plans
+from ..workloads.workload import Workload
+from . import podview
+from .draft import StatusDraft
 
 Manifest = dict[str, Any]
 
@@ -55,6 +57,13 @@ def show_progress(draft: StatusDraft, progress: Progress) -> None:
 
 def show_hosts(draft: StatusDraft, ready: int, desired: int) -> None:
     draft.data["hosts"] = {"ready": ready, "desired": desired, "summary": f"{ready}/{desired}"}
+
+
+def show_results(draft: StatusDraft, workload: Workload) -> None:
+    """Where the bundle will be, and the image that can read it there."""
+    shown = draft.data.setdefault("results", {})
+    shown["location"] = plans.results_location(workload)
+    shown["image"] = plans.images(workload)["evaluator"]
 
 
 def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
@@ -113,29 +122,6 @@ def show_images(draft: StatusDraft, pods: Iterable[Manifest]) -> None:
     if images:
         ran = draft.data.setdefault("ran", {})
         ran["images"] = {**ran.get("images", {}), **images}
-
-
-def conclude(draft: StatusDraft, outcome: Outcome) -> None:
-    """Complete, Degraded and Failed of a run that came to its end."""
-    if outcome.state != "Complete":
-        reason = outcome.reason or RunReason.EVALUATION_FAILED
-        message = _sentences([outcome.message or "the evaluator gave no reason", *outcome.warnings])
-        draft.set(ConditionType.FAILED, True, reason, message)
-        return
-    lacking = outcome.progress.total - outcome.progress.done
-    counted = f"{outcome.progress.done} of {outcome.progress.total} rollouts have a reward"
-    reason = RunReason.MIN_COVERAGE_REACHED if lacking > 0 else RunReason.ALL_ROLLOUTS_RECORDED
-    draft.set(ConditionType.COMPLETE, True, reason, _sentences([counted, *outcome.warnings]))
-    if lacking > 0:
-        draft.set(ConditionType.DEGRADED, True, RunReason.ROLLOUTS_MISSING, _sentences(outcome.degraded or [counted]))
-    elif outcome.upload_failed:
-        draft.set(ConditionType.DEGRADED, True, RunReason.UPLOAD_FAILED, _sentences(outcome.degraded))
-    elif outcome.degraded:
-        draft.set(ConditionType.DEGRADED, True, RunReason.AGGREGATES_MISSING, _sentences(outcome.degraded))
-
-
-def _sentences(parts: list[str]) -> str:
-    return "; ".join(part for part in parts if part)
 
 
 def _camel(fields: dict[str, Any]) -> dict[str, Any]:

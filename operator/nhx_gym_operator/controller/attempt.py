@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import podview
-from ..observation import Observation
+from . import podview
+from .observation import Observation
 
 Manifest = dict[str, Any]
 
