@@ -37,8 +37,8 @@ test-cluster: $(VENV)/installed cluster ## the control loop against a real API s
 	$(PYTEST) tests/cluster
 
 .PHONY: test-e2e
-test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor
-	$(PYTEST) tests/e2e
+test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, and attacks from inside
+	$(PYTEST) tests/e2e tests/security
 
 .PHONY: nightly
 nightly: test-helm3 test-named-cluster test-nightly environments ## what `make test` leaves out

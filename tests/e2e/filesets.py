@@ -64,7 +64,7 @@ def wheels_from_a_bucket(world: World) -> Run:
             manifests.file_set(GVISOR.jobs, "capitals-wheels", environment),
             manifests.file_set(GVISOR.jobs, "capitals-rows", archive, "dataset"),
         )
-        job = _capitals_job(GVISOR.jobs, "capitals-wheels", "capitals-wheels")
+        job = capitals_job(GVISOR.jobs, "capitals-wheels", "capitals-wheels")
         cluster.apply(job)
         run = runs.succeeded(world, job, digest=digest_of(content))
     sets = {name: cluster.get("fileset", name, GVISOR.jobs) for name in ("capitals-wheels", "capitals-rows")}
@@ -114,12 +114,12 @@ def other_sources(world: World) -> dict[str, Staging]:
     for key, source in sources.items():
         purpose = "dataset" if key == "image" else "environment"
         cluster.apply(manifests.file_set(RUNC.jobs, f"from-{key}", source, purpose))
-        job = _capitals_job(RUNC.jobs, f"from-{key}", f"from-{key}")
+        job = capitals_job(RUNC.jobs, f"from-{key}", f"from-{key}")
         if purpose == "dataset":
             job = manifests.mcqa_job(RUNC.jobs, f"from-{key}")
             job["spec"]["tasks"] = {"dataset": {"fileSet": {"name": f"from-{key}", "path": name}}}
         cluster.apply(job)
-        found[key] = _staging(world, job, f"from-{key}")
+        found[key] = staging(world, job, f"from-{key}")
         cluster.delete("aej", f"from-{key}", RUNC.jobs, wait=False)
     return found
 
@@ -134,12 +134,12 @@ def lacking_requirement(world: World) -> Run:
     files = manifests.config_map(RUNC.jobs, "lacking", {key: content[path].decode() for key, path in keys.items()})
     items = [{"key": key, "path": path} for key, path in keys.items()]
     source = {"configMap": {"name": "lacking", "items": items}}
-    job = _capitals_job(RUNC.jobs, "lacking", "lacking")
+    job = capitals_job(RUNC.jobs, "lacking", "lacking")
     cluster.apply(files, manifests.file_set(RUNC.jobs, "lacking", source), job)
     return runs.failed(world, job)
 
 
-def _capitals_job(namespace: str, name: str, environment: str) -> Object:
+def capitals_job(namespace: str, name: str, environment: str) -> Object:
     gym = {
         "environment": {"fileSet": {"name": environment}},
         "resourcesServer": "capitals",
@@ -256,7 +256,7 @@ def _fill_claim(namespace: str, name: str, archive: bytes) -> None:
     cluster.log_when_done(f"fill-{name}", namespace, seconds=STATUS_SECONDS)
 
 
-def _staging(world: World, job: Object, file_set: str) -> Staging:
+def staging(world: World, job: Object, file_set: str) -> Staging:
     """Waits until a job's staging has ended, well or not, and until its FileSet says so."""
     namespace, name = runs.key_of(job)
     state = world.watch.until(namespace, name, _is_staged, what="the end of staging", timeout=2 * STATUS_SECONDS)

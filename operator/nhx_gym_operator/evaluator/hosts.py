@@ -229,10 +229,10 @@ class HostRegistry:
             return False
 
     def _remember(self, registration: HostRegistration) -> None:
-        # A host is not trusted: what it says about itself is bounded.
-        for name, version in list(registration.versions.items())[:_MAX_VERSIONS]:
-            self.versions.setdefault(name[:64], version[:64])
-        self.kernel = self.kernel or registration.kernel[:200]
+        # A host is not trusted: what it says about itself is bounded, and does nothing to a terminal.
+        for name, version in list(registration.versions.items())[: _MAX_VERSIONS - len(self.versions)]:
+            self.versions.setdefault(_printable(name)[:64], _printable(version)[:64])
+        self.kernel = self.kernel or _printable(registration.kernel)[:200]
 
     def _say(self) -> None:
         self.progress.hosts = len(self._slots)
@@ -244,3 +244,7 @@ class HostRegistry:
         slot = self._slots[missing[0]]
         what = "to answer again" if slot.lost else "to start Gym" if slot.state else "to register"
         self.progress.message = f"waiting for gym host {missing[0]} {what}"
+
+
+def _printable(text: str) -> str:
+    return "".join(filter(str.isprintable, text))

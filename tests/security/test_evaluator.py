@@ -1,0 +1,73 @@
+"""The evaluator's API, attacked with a token that opens it."""
+
+from __future__ import annotations
+
+import re
+
+from security.scenarios import FAILED_ROWS, FORGED, GROUPS, HostileRun
+
+ROWS = len(GROUPS) + len(FORGED)
+OWN_CALLS = 1
+"""`key-from-the-gateway` makes one that is in order."""
+TOKENS_OF_A_CALL = 120
+"""As the scripted model counts."""
+
+
+def test_a_model_that_is_not_declared_is_not_called(attacked: HostileRun) -> None:
+    saw = attacked.saw("undeclared-model")
+    assert saw.pop("route") == 404
+    assert set(saw.values()) == {422}
+
+
+def test_no_other_path_or_method_leads_anywhere(attacked: HostileRun) -> None:
+    assert set(attacked.saw("other-paths-and-methods").values()) <= {400, 404, 405}
+
+
+def test_no_spelling_of_a_path_leads_to_files_or_to_what_the_operator_reads(attacked: HostileRun) -> None:
+    saw = attacked.saw("path-traversal")
+    assert set(saw.values()) <= {400, 401, 404}, saw
+
+
+def test_huge_requests_are_refused_and_the_evaluator_goes_on(attacked: HostileRun) -> None:
+    saw = attacked.saw("huge-request")
+    assert saw["after"] == 200
+    # 0: the connection was closed before all of it was sent.
+    assert {saw["stated"], saw["chunked"]} <= {0, 413}
+    assert saw["registration"] in (0, 413)
+    assert saw["header"] in (0, 400, 431) and saw["headers"] in (0, 200, 400, 431)
+
+
+def test_no_request_rides_inside_another(attacked: HostileRun) -> None:
+    """`GET /progress` is answered 200 to the operator's token alone: none of these may show one."""
+    for name, statuses in attacked.saw("header-smuggling").items():
+        assert "200" not in statuses, f"{name}: {statuses}"
+
+
+def test_connections_that_never_end_keep_nobody_out(attacked: HostileRun) -> None:
+    saw = attacked.saw("connections-held-open")
+    assert saw["held"] > 100 and saw["after"] == 200
+    later = [*GROUPS[GROUPS.index("evaluator") + 1 :], "tokens", "log"]
+    assert set(later) <= attacked.rows.keys(), "rollouts after it were not collected"
+
+
+def test_refusals_stand_in_the_evaluators_log_without_a_token(attacked: HostileRun) -> None:
+    log = attacked.logs["agent-evaluate"]
+    assert re.search(r"POST /hosts from \S+: 403", log) and re.search(r"GET /progress from \S+: 401", log)
+    assert "Bearer" not in log
+
+
+def test_calls_that_reached_the_model_are_counted_the_environments_own_too(
+    hostile: dict[str, HostileRun],
+) -> None:
+    usage = hostile["gvisor"].status["usage"]
+    assert set(usage) == {"policy"}
+    calls = ROWS + OWN_CALLS
+    assert (usage["policy"]["calls"], usage["policy"]["totalTokens"]) == (calls, calls * TOKENS_OF_A_CALL)
+
+
+def test_the_job_tells_how_it_ended_row_by_row(hostile: dict[str, HostileRun]) -> None:
+    status = hostile["gvisor"].status
+    progress = status["progress"]
+    assert (progress["done"], progress["failed"]) == (ROWS - len(FAILED_ROWS), len(FAILED_ROWS))
+    degraded = next(entry for entry in status["conditions"] if entry["type"] == "Degraded")
+    assert degraded["status"] == "True"

@@ -1,0 +1,48 @@
+"""Floods, each in a pod as the operator builds hosts: the pod's own limits end them, and the node does not notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from security.scenarios import FLOOD_DISK_BYTES, FLOOD_MEMORY_BYTES, RUNTIMES, Flood
+from support import cluster
+
+RUNTIME = pytest.mark.parametrize("runtime", sorted(RUNTIMES))
+POD_PIDS_LIMIT = 1024
+"""Of the kubelet of the tests' cluster (devcluster/node.py). Elsewhere it is the administrator's."""
+
+
+@RUNTIME
+def test_a_fork_bomb_stops_at_the_pods_limit_of_processes(floods: dict[str, dict[str, Flood]], runtime: str) -> None:
+    flood = floods[runtime]["fork"]
+    last = flood.said[-1] if flood.said else {}
+    reached = max((said.get("tasks", 0) for said in flood.said), default=0)
+    assert reached > 10, f"it never began: {flood.log} {flood.pod['status']}"
+    assert reached < POD_PIDS_LIMIT
+    ended_by_itself = isinstance(last.get("saw"), dict) and bool(last["saw"]["refused"])
+    assert ended_by_itself or flood.pod["status"]["phase"] == "Failed"
+
+
+@RUNTIME
+def test_a_memory_flood_ends_its_own_pod(floods: dict[str, dict[str, Flood]], runtime: str) -> None:
+    flood = floods[runtime]["memory"]
+    assert not flood.survived
+    assert flood.pod["status"]["phase"] == "Failed"
+    assert max((said.get("bytes", 0) for said in flood.said), default=0) <= FLOOD_MEMORY_BYTES
+
+
+@RUNTIME
+def test_a_disk_flood_is_evicted_by_name(floods: dict[str, dict[str, Flood]], runtime: str) -> None:
+    flood = floods[runtime]["disk"]
+    assert not flood.survived
+    status = flood.pod["status"]
+    assert (status["phase"], status.get("reason")) == ("Failed", "Evicted"), status
+    assert "ephemeral" in status["message"].lower() or "emptydir" in status["message"].lower()
+    assert max(said.get("bytes", 0) for said in flood.said) <= 2 * FLOOD_DISK_BYTES
+
+
+def test_the_node_is_well_afterwards(floods: dict[str, dict[str, Flood]]) -> None:
+    conditions = cluster.get("node", "node")["status"]["conditions"]
+    found = {entry["type"]: entry["status"] for entry in conditions}
+    assert found["Ready"] == "True"
+    assert {found[name] for name in ("MemoryPressure", "DiskPressure", "PIDPressure")} == {"False"}

@@ -1,0 +1,97 @@
+"""What becomes of what the environment says: its own rewards count, and nothing else that it claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.runs import rows_of
+from security.scenarios import FAILED_ROWS, FORGED, GROUPS, HostileRun
+
+ROWS = [*GROUPS, *FORGED]
+HONEST = [row for row in ROWS if row not in (*FAILED_ROWS, "index")]
+MEAN = (0.25 * len(HONEST) + 1.0) / (len(HONEST) + 1)
+"""Of `app.REWARD`, and the row that claims another's index with a reward of its own, which it may give itself."""
+
+
+def test_no_host_registers_for_another_or_in_another_shape(attacked: HostileRun) -> None:
+    assert set(attacked.saw("register-another-host").values()) == {403}
+    assert set(attacked.saw("register-a-bad-shape")) == {422}
+
+
+def test_another_jobs_token_opens_nothing(attacked: HostileRun) -> None:
+    assert set(attacked.saw("token-of-another-job").values()) == {401}
+
+
+def test_a_hosts_token_does_not_open_what_is_the_operators(attacked: HostileRun) -> None:
+    assert attacked.saw("token-in-the-wrong-direction") == {"progress": 401}
+
+
+def test_progress_and_results_are_not_to_be_posted(attacked: HostileRun) -> None:
+    assert set(attacked.saw("forge-progress").values()) <= {401, 404, 405}
+
+
+def test_what_a_host_says_of_itself_replaces_nothing(attacked: HostileRun) -> None:
+    assert attacked.saw("forge-facts") == 200, "it may speak of itself"
+    ran = attacked.status["ran"]
+    assert "forged" not in ran["hostKernel"]
+    assert not [entry for entry in _strings(ran) if entry == "forged version"]
+
+
+def test_a_rollout_is_recorded_as_the_one_that_was_asked_for(attacked: HostileRun) -> None:
+    assert attacked.bundle
+    rows = rows_of(attacked.bundle / "gym_run/rollouts.jsonl")
+    asked = {name: index for index, name in enumerate(ROWS)}
+    assert all((row["_ng_task_index"], row["_ng_rollout_index"]) == (asked[row["attack"]], 0) for row in rows)
+    assert len(rows) == len(HONEST) + 1
+
+
+def test_what_is_no_number_is_a_failed_trial_and_no_zero(hostile: dict[str, HostileRun]) -> None:
+    run = hostile["gvisor"]
+    assert run.bundle
+    failures = rows_of(run.bundle / "gym_run/rollouts_failures.jsonl")
+    assert sorted(ROWS[row["_ng_task_index"]] for row in failures) == sorted(FAILED_ROWS)
+    reward = run.aggregates["gym_reward.reward"]
+    assert reward["value"] == pytest.approx(MEAN) and reward["count"] == len(HONEST) + 1
+
+
+def test_tokens_are_those_that_the_gateway_counted(hostile: dict[str, HostileRun]) -> None:
+    assert hostile["gvisor"].status["usage"]["policy"]["totalTokens"] < 10_000
+
+
+def test_an_environments_aggregates_stand_beside_ours_under_gyms_name(hostile: dict[str, HostileRun]) -> None:
+    aggregates = hostile["gvisor"].aggregates
+    assert aggregates["gym_reward.reward"]["unit"] == "reward"
+    forged = [name for name in aggregates if name.startswith("runner.gym.")]
+    assert all(aggregates[name]["unit"] == "gym" for name in forged)
+    assert hostile["gvisor"].status["coverage"] == pytest.approx((len(HONEST) + 1) / len(ROWS))
+
+
+def test_nothing_in_the_status_steers_a_terminal(attacked: HostileRun) -> None:
+    for state in attacked.states:
+        for text in _strings(state.get("status", {})):
+            assert all(character.isprintable() or character == "\n" for character in text), ascii(text)
+
+
+def test_a_log_flood_is_bounded_and_ends_nothing(attacked: HostileRun) -> None:
+    assert attacked.bundle
+    assert "log" in attacked.rows
+    logs = list(attacked.bundle.glob("gym_run/*.log"))
+    assert sum(log.stat().st_size for log in logs) <= 64 << 20
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    else:
+        json.dumps(value)
