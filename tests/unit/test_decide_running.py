@@ -182,6 +182,27 @@ def test_a_host_that_crashed_is_removed_after_the_evaluator_had_its_say():
     assert kinds(decide(working(pods=pods), NOW)) == ["DeletePod mcqa-host-0-1"]
 
 
+EVICTED = {"reason": "Evicted", "message": "Usage of EmptyDir volume \"tmp\" exceeds the limit \"10Gi\"."}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({}, "pod 'mcqa-host-0-1' ended without an outcome: OOMKilled, exit code 137"),
+        (EVICTED, "pod 'mcqa-host-0-1' ended without an outcome: Evicted: Usage of EmptyDir volume \"tmp\" exceeds"),
+    ],
+)
+def test_a_lost_hosts_condition_says_how_it_ended_also_once_its_pod_is_gone(status, words):
+    crashed = {"sandbox-gate": ended(), "gym-host": ended(137, at=CREATED, reason="OOMKilled")}
+    waits = progress(hosts_ready=0, message="waiting for gym host 0 to answer again")
+    gone = host(workload(), states=crashed, phase="Failed", **status)
+    alone = (evaluator(workload(), states=STARTED, phase="Running"),)
+    for seen in ({"pods": (*alone, gone)}, {"pods": alone, "ghosts": (gone,)}):
+        sandbox = condition_of(decide(working(progress=waits, **seen), NOW), "SandboxReady")
+        assert sandbox["reason"] == "HostLost"
+        assert sandbox["message"].startswith(f"waiting for gym host 0 to answer again; {words}")
+
+
 def test_a_host_that_ended_as_told_is_left_alone():
     done = {"sandbox-gate": ended(), "gym-host": ended(0)}
     pods = (evaluator(workload(), states=STARTED, phase="Running"), host(workload(), states=done, phase="Succeeded"))

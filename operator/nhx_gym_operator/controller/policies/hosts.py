@@ -88,7 +88,8 @@ def readiness(observation: Observation, attempt: Attempt) -> Readiness:
     progress = observation.progress_of(attempt.number)
     if progress and (progress.stage is not Stage.STARTING or _all_ready(progress)):
         if progress.stage is Stage.COLLECTING and not _all_ready(progress):
-            return Readiness(False, SandboxReason.HOST_LOST, progress.message or "a gym host stopped answering")
+            words = [progress.message or "a gym host stopped answering", _last_end(observation, attempt)]
+            return Readiness(False, SandboxReason.HOST_LOST, "; ".join(filter(None, words)))
         return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
     if any(podview.is_running(host, CONTAINER_HOST) for host in attempt.hosts):
         return Readiness(False, SandboxReason.HOST_STARTING, "the gate passed; Gym's servers are starting")
@@ -151,6 +152,16 @@ def _opened_by(host: Manifest, runtime_class: str | None) -> str:
         return f"{shared[0]} is set"
     brought = [v["name"] for v in spec.get("volumes", ()) if v["name"] != TOKENS_VOLUME and "emptyDir" not in v]
     return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
+
+
+def _last_end(observation: Observation, attempt: Attempt) -> str:
+    """How the newest host of the attempt that ended did so; empty if none has."""
+    gone = [pod for pod in observation.ghosts if podview.is_host(pod) and podview.attempt(pod) == attempt.number]
+    ended = [pod for pod in (*gone, *attempt.hosts) if podview.has_ended(pod)]
+    if not ended:
+        return ""
+    newest = max(ended, key=podview.created)
+    return how_it_ended(newest, podview.terminated(newest, CONTAINER_HOST))
 
 
 def _all_ready(progress: Progress) -> bool:

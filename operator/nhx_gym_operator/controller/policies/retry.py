@@ -69,11 +69,11 @@ def judge(observation: Observation, attempt: Attempt, loss: str) -> Verdict:
 def how_it_ended(pod: Manifest, ended: dict[str, Any] | None) -> str:
     """One clause on a pod that ended without saying more itself."""
     name = podview.name(pod)
-    if ended:
-        words = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
-        return f"pod {name!r} ended without an outcome: {words}"
     status = pod.get("status", {})
+    # The kubelet's own reason, such as an eviction's, says more than the signal by which it was carried out.
     words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    if not words and ended:
+        words = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
     return f"pod {name!r} ended without an outcome: {words or 'no reason given'}"
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 TARGETS_FILE = "/tmp/targets.json"
-TARGETS_WAIT_S = 400.0
+TARGETS_WAIT_S = 600.0
 TOKEN_FILE = "/var/run/secrets/nhx/tokens/host"
 CONNECT_S = 2.0
 ANSWER_S = 10.0
