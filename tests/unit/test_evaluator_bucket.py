@@ -14,8 +14,9 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.wire import BucketAddress
+from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator import bucket as module
-from nhx_gym_operator.evaluator.bucket import Bucket, BucketError
+from nhx_gym_operator.evaluator.bucket import BucketError, BundleBucket
 from support.certificates import private_authority
 from support.s3_server import S3Server, s3_server
 from unit.evaluator_fakes import bucket_keys, serving
@@ -31,17 +32,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(autouse=True)
-def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def near_and_short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's servers are on loopback."""
+    monkeypatch.setattr(addresses, "is_refused", lambda address: False)
     monkeypatch.setattr(module, "RETRY_TIMEOUT_S", 5.0)
 
 
-def opened(server: S3Server, directory: Path, *, certificates: Path | None = None, **changes: object) -> Bucket:
+def opened(server: S3Server, directory: Path, *, certificates: Path | None = None, **changes: object) -> BundleBucket:
     """The bucket as a pod opens it; `changes` are those of its address."""
     keys = bucket_keys(directory, server.access_key_id, server.secret_access_key)
     if certificates:
         shutil.copy(certificates, made_parent(keys / "certificates" / "value"))
     address = {"endpoint": server.endpoint, "region": server.region, "bucket": "results", **changes}
-    return Bucket(BucketAddress(**address), keys, FIELD)
+    return BundleBucket(BucketAddress(**address), keys, FIELD)
 
 
 def made_parent(file: Path) -> Path:
@@ -88,7 +91,7 @@ async def test_a_folder_without_files_gives_none(server: S3Server, tmp_path: Pat
 
 async def test_refused_credentials_are_named_by_field_and_not_printed(server: S3Server, tmp_path: Path) -> None:
     keys = bucket_keys(tmp_path, server.access_key_id, "a-secret-that-is-wrong")
-    there = Bucket(BucketAddress(endpoint=server.endpoint, region=server.region, bucket="results"), keys, FIELD)
+    there = BundleBucket(BucketAddress(endpoint=server.endpoint, region=server.region, bucket="results"), keys, FIELD)
     with pytest.raises(BucketError, match=r"spec\.results\.objectStore\.credentials") as refused:
         await there.put({"a": b"1"})
     assert "refuses these credentials" in str(refused.value)
@@ -181,7 +184,7 @@ async def test_a_file_that_something_else_overwrote_is_noticed(
 
 async def test_a_key_stored_with_an_editors_line_end_works(server: S3Server, tmp_path: Path) -> None:
     keys = bucket_keys(tmp_path, f"{server.access_key_id}\r\n", f" {server.secret_access_key}\n")
-    there = Bucket(BucketAddress(endpoint=server.endpoint, region=server.region, bucket="results"), keys, FIELD)
+    there = BundleBucket(BucketAddress(endpoint=server.endpoint, region=server.region, bucket="results"), keys, FIELD)
     await there.put({"line-end/a": b"1"})
     assert [field.rpartition("credentials.")[2] for field in there.trimmed] == [
         "accessKeyId.secretKeyRef",
@@ -204,14 +207,14 @@ async def test_variables_for_gyms_own_use_of_a_bucket_change_nothing(
 def test_a_key_that_no_request_can_carry_is_refused_by_field(tmp_path: Path, stored: str) -> None:
     keys = bucket_keys(tmp_path, "id", stored)
     with pytest.raises(BucketError, match=r"credentials\.secretAccessKey\.secretKeyRef (is empty|holds a line break)"):
-        Bucket(BucketAddress(region="us-east-1", bucket="results"), keys, FIELD)
+        BundleBucket(BucketAddress(region="us-east-1", bucket="results"), keys, FIELD)
 
 
 def test_a_key_that_is_not_there_is_named(tmp_path: Path) -> None:
     keys = bucket_keys(tmp_path, "id", "secret")
     shutil.rmtree(keys / "access-key-id")
     with pytest.raises(BucketError, match=r"credentials\.accessKeyId\.secretKeyRef cannot be read"):
-        Bucket(BucketAddress(region="us-east-1", bucket="results"), keys, FIELD)
+        BundleBucket(BucketAddress(region="us-east-1", bucket="results"), keys, FIELD)
 
 
 async def test_a_server_of_a_private_authority_is_trusted_once_its_certificate_is_given(tmp_path: Path) -> None:

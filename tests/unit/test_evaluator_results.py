@@ -16,6 +16,7 @@ from aiohttp import web
 from nhx_gym_operator.api import wire
 from nhx_gym_operator.api.wire import BucketAddress, EvaluatorPlan, FetchPlan, Outcome, UploadPlan
 from nhx_gym_operator.evaluator import __main__ as program
+from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator import bucket as bucket_module
 from nhx_gym_operator.evaluator import upload as upload_module
 from nhx_gym_operator.evaluator.upload import _files
@@ -34,7 +35,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(autouse=True)
-def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def near_and_short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's servers are on loopback."""
+    monkeypatch.setattr(addresses, "is_refused", lambda address: False)
     monkeypatch.setattr(bucket_module, "RETRY_TIMEOUT_S", 3.0)
     monkeypatch.setattr(upload_module, "CHECK_RETRY_S", 3.0)
 

@@ -17,8 +17,9 @@ from aiohttp import web
 
 from nhx_gym_operator.api.tree import tree_digest, tree_files
 from nhx_gym_operator.api.wire import AUTHORIZATION, HttpFetch, Staged, StagePlan
+from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator.plan import PlanError, load_source_secrets
-from nhx_gym_operator.evaluator.sources import addresses, download
+from nhx_gym_operator.evaluator.sources import download
 from nhx_gym_operator.evaluator.sources.errors import StagingError
 from nhx_gym_operator.evaluator.stage import stage
 from support.certificates import Certificates, private_authority

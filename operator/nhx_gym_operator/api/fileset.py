@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from .constants import API_VERSION, FILESET_KIND
-from .object_store import BUCKET_RULES, Bucket, BucketCredentials, CertificateSource
+from .object_store import BUCKET_RULES, BucketCredentials, BucketSpec, CertificateSource
 from .origins import kubernetes, ours, page
 from .resource import (
     CONDITION_LIST,
@@ -129,7 +129,7 @@ class HttpSource(ApiModel):
     certificates: Annotated[CertificateSource | None, ours("private certificate authority")] = _CERTIFICATES
 
 
-class S3Source(Bucket):
+class S3Source(BucketSpec):
     """Objects of a bucket: all below a prefix, or one archive."""
 
     model_config = ConfigDict(

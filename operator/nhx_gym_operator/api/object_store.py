@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
@@ -18,8 +19,11 @@ ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN, CERTIFICATES = (
     "session-token",
     "certificates",
 )
-"""What a pod that speaks to a bucket is given, each as `<directory>/<name>/value`."""
-_SECRET_MODE = 0o440
+"""What a pod that speaks to a bucket is given, each as `<directory>/<name>/<KEY_FILE>`."""
+SECRET_MODE = 0o440
+"""Readable for the pod's fsGroup, whatever user id the image runs as."""
+KEY_FILE = "value"
+"""What each of these files is called, in a folder of its own."""
 
 
 class BucketCredentials(ApiModel):
@@ -34,6 +38,16 @@ class BucketCredentials(ApiModel):
     session_token: Annotated[SecretValue | None, ours("aws_session_token of AWS's configuration file")] = Field(
         default=None, description="The session's token, for keys that expire. Unset: the key is a lasting one."
     )
+
+    @property
+    def by_name(self) -> dict[str, SecretValue]:
+        """By the names that their files have in a pod."""
+        values = {
+            ACCESS_KEY_ID: self.access_key_id,
+            SECRET_ACCESS_KEY: self.secret_access_key,
+            SESSION_TOKEN: self.session_token,
+        }
+        return {name: value for name, value in values.items() if value}
 
 
 class CertificateSource(ApiModel):
@@ -55,7 +69,7 @@ BUCKET_RULES = (
 )
 
 
-class Bucket(ApiModel):
+class BucketSpec(ApiModel):
     """A bucket and how it is reached."""
 
     model_config = ConfigDict(json_schema_extra=validated(*BUCKET_RULES))
@@ -64,7 +78,8 @@ class Bucket(ApiModel):
         default=None,
         min_length=1,
         max_length=2048,
-        description="Root of the server, e.g. `https://minio.example.org:9000`. Unset: Amazon's own of the region.",
+        description="Root of the server, e.g. `https://minio.example.org:9000`. Link-local, loopback and metadata "
+        "addresses are refused, also as the target of a redirect. Unset: Amazon's own of the region.",
     )
     region: Annotated[str, ours("region of AWS's configuration file", default="obstore.store.S3Config.region")] = Field(
         default="us-east-1", min_length=1, max_length=64, description="Region that requests are signed for."
@@ -95,25 +110,25 @@ class Bucket(ApiModel):
         )
 
     def volumes(self, directory: str) -> list[tuple[Manifest, Manifest]]:
-        """Volume and mount of each file that a pod needs for this bucket, below `directory`. A volume each, so that the
-        kubelet names the Secret whose key is missing."""
-        who = self.credentials
-        files = {ACCESS_KEY_ID: who.access_key_id, SECRET_ACCESS_KEY: who.secret_access_key}
-        if who.session_token:
-            files[SESSION_TOKEN] = who.session_token
-        found = []
-        for name, source in files.items():
-            ref = source.secret_key_ref
-            items = [{"key": ref.key, "path": "value"}]
-            found.append((name, {"secret": {"secretName": ref.name, "items": items, "defaultMode": _SECRET_MODE}}))
-        if self.certificates:
-            ref = self.certificates.config_map_key_ref
-            items = [{"key": ref.key, "path": "value"}]
-            found.append((CERTIFICATES, {"configMap": {"name": ref.name, "items": items}}))
+        """Volume and mount of each file that a pod needs for this bucket, below `directory`."""
         return [
             (
                 {"name": f"bucket-{name}", **source},
                 {"name": f"bucket-{name}", "mountPath": f"{directory}/{name}", "readOnly": True},
             )
-            for name, source in found
+            for name, source in key_volumes(self.credentials.by_name, self.certificates)
         ]
+
+
+def key_volumes(
+    secrets: Mapping[str, SecretValue], certificates: CertificateSource | None
+) -> Iterator[tuple[str, Manifest]]:
+    """Name and body of a volume for each secret and for the certificates, with the one file `KEY_FILE` in it. A volume
+    each, so that the kubelet names what is missing."""
+    for name, value in secrets.items():
+        key = value.secret_key_ref
+        items = [{"key": key.key, "path": KEY_FILE}]
+        yield name, {"secret": {"secretName": key.name, "items": items, "defaultMode": SECRET_MODE}}
+    if certificates:
+        key = certificates.config_map_key_ref
+        yield CERTIFICATES, {"configMap": {"name": key.name, "items": [{"key": key.key, "path": KEY_FILE}]}}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from .object_store import Bucket
+from .object_store import BucketSpec
 from .origins import kubernetes, ours
 from .resource import ApiModel, rule, validated
 from .target import WEEK_SECONDS
@@ -80,7 +80,7 @@ class EmptyDirResults(ApiModel):
     """Results live as long as the evaluator pod does."""
 
 
-class ObjectStoreResults(Bucket):
+class ObjectStoreResults(BucketSpec):
     """A bucket that the finished bundle is brought to."""
 
     prefix: Annotated[str, ours("folder in the bucket")] = Field(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nhx_gym_operator.api.wire import FETCH_PLAN_ENV, FetchPlan
 
-from .bucket import Bucket, BucketError
+from .bucket import BucketError, BundleBucket
 from .outcome import unplanned_outcome, write_outcome
 from .plan import Paths, PlanError, load_plan, load_source_secrets, load_stage_plan, load_tokens
 from .run import Evaluation
@@ -115,7 +115,7 @@ def _stage(paths: Paths) -> int:
 def _fetch(paths: Paths) -> int:
     plan = FetchPlan.model_validate_json(os.environ[FETCH_PLAN_ENV])
     try:
-        bucket = Bucket(plan.address, paths.object_store, FIELD)
+        bucket = BundleBucket(plan.address, paths.object_store, FIELD)
         count = asyncio.run(bucket.get(plan.path, Path(plan.target)))
     except BucketError as error:
         return _refuse(str(error), paths.termination_log)

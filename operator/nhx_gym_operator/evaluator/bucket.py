@@ -1,4 +1,4 @@
-"""Speaking to a bucket: open it, put a folder's files into it, get them back.
+"""A bucket that result bundles go to: open it, put a folder's files into it, get them back.
 
 The client is obstore, which signs, retries what may pass (5xx, broken connections), sends large files in parts, and
 lets the server check the SHA-256 of what it was sent.
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -20,6 +21,9 @@ from obstore.store import S3Store
 
 from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
 from nhx_gym_operator.api.wire import BucketAddress
+
+from .addresses import AddressRefused, check_host
+from .checked_proxy import CheckedProxy
 
 AT_ONCE = 16
 """Files on their way at the same time. Most files of a bundle are small, and there is one per rollout."""
@@ -32,8 +36,6 @@ _MAX_WORDS = 500
 _CAUSES = (
     ("UnknownIssuer", "its certificate is signed by an unknown authority; name that one's own in {field}.certificates"),
     ("InvalidCertificate", "its certificate is not valid for it"),
-    ("dns error", "no such host is known here"),
-    ("ConnectionRefused", "the connection was refused"),
     ("IncompleteMessage", "it broke the connection off; look whether {field}.endpoint is http or https"),
     ("InvalidContentType", "it does not speak TLS; look whether {field}.endpoint is http or https"),
     ("TimedOut", "it did not answer in time"),
@@ -45,7 +47,7 @@ class BucketError(RuntimeError):
     """What went wrong at the bucket: where, in the server's words, and what to look at. Holds no key."""
 
 
-class Bucket:
+class BundleBucket:
     """A bucket below the address's prefix. `field` is how a user names it in a spec; messages refer to it. A request
     that failed in a way that may pass is repeated for `retry_s`."""
 
@@ -54,7 +56,14 @@ class Bucket:
         self._field = field
         self._secrets, self.trimmed = _credentials(address, directory, field)
         retry_s = RETRY_TIMEOUT_S if retry_s is None else retry_s
-        self._store = _store(address, self._secrets, _certificates(address, directory, field), retry_s)
+        if address.endpoint:
+            try:
+                check_host(urlsplit(address.endpoint).hostname or "")
+            except AddressRefused as error:
+                raise BucketError(f"{self._where}: {error}") from None
+        self._proxy = CheckedProxy()
+        options = self._proxy.client_options | _certificates(address, directory, field)
+        self._store = _store(address, self._secrets, options, retry_s)
 
     async def put(self, files: Mapping[str, Path | bytes]) -> None:
         """Put each file under its key, in order of the mapping: the last ones only once all others are there.
@@ -122,21 +131,30 @@ class Bucket:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            hint = f"the server refuses these credentials; check {self._field}.credentials and what they may do"
-            raise BucketError(f"{self._where}: {hint}: {self._words(error)}") from None
-        except FileNotFoundError as error:
-            raise BucketError(f"{self._where}: no such bucket or object: {self._words(error)}") from None
         except (BaseError, OSError, ValueError) as error:
-            raise BucketError(f"{self._where}: {self._words(error)}") from None
+            raise BucketError(f"{self._where}: {self._reason(error)}") from None
+
+    def _reason(self, error: Exception) -> str:
+        if self._proxy.refusal:
+            return self._proxy.refusal
+        words = self._words(error)
+        match error:
+            case PermissionDeniedError() | UnauthenticatedError():
+                hint = f"check {self._field}.credentials and what they may do"
+                return f"the server refuses these credentials; {hint}: {words}"
+            case FileNotFoundError():
+                return f"no such bucket or object: {words}"
+            case _:
+                return words
 
     def _words(self, error: Exception) -> str:
         """The cause in one line. What obstore adds about its own types says nothing to a user but for the cause."""
         said, _, account = str(error).partition("Debug source:")
-        causes = [words for sign, words in _CAUSES if sign in account]
+        causes = [words.format(field=self._field) for sign, words in _CAUSES if sign in account]
+        cause = self._proxy.trouble or next(iter(causes), "")
         text = " ".join(said.split())
-        if causes:
-            text = f"{causes[0].format(field=self._field)} ({text})"
+        if cause:
+            text = f"{cause} ({text})"
         for secret in self._secrets.values():
             text = text.replace(secret, "***")
         return text[:_MAX_WORDS]
@@ -160,15 +178,16 @@ async def _each(work: Any, items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return done
 
 
-def _store(address: BucketAddress, secrets: Mapping[str, str], certificates: bytes | None, retry_s: float) -> S3Store:
+def _store(
+    address: BucketAddress, secrets: Mapping[str, str], more_options: Mapping[str, Any], retry_s: float
+) -> S3Store:
     options: dict[str, Any] = {
         "allow_http": (address.endpoint or "").startswith("http://"),
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
         "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
         "user_agent": "nhx-gym-operator",
+        **more_options,
     }
-    if certificates:
-        options["root_certificate"] = certificates
     keys = {name.replace("-", "_"): value for name, value in secrets.items()}
     with _no_aws_variables():
         return S3Store(
@@ -219,11 +238,12 @@ def _credentials(address: BucketAddress, directory: Path, field: str) -> tuple[d
     return found, trimmed
 
 
-def _certificates(address: BucketAddress, directory: Path, field: str) -> bytes | None:
+def _certificates(address: BucketAddress, directory: Path, field: str) -> dict[str, bytes]:
+    """Client options of obstore."""
     if not address.has_certificates:
-        return None
+        return {}
     try:
-        return (directory / CERTIFICATES / "value").read_bytes()
+        return {"root_certificate": (directory / CERTIFICATES / "value").read_bytes()}
     except OSError as error:
         raise BucketError(f"{field}.certificates cannot be read: {type(error).__name__}") from None
 

@@ -34,7 +34,7 @@ from .server import StagedEnvironment
 from .sources.archives import MAX_BYTES, MAX_ENTRIES, unpack
 from .sources.download import Downloader, downloader
 from .sources.errors import StagingError
-from .sources.s3 import Bucket
+from .sources.s3 import SourceBucket
 
 _CONFIG_MAP_DATA = "..data"
 _FILE_SYSTEMS_OWN = "lost+found"
@@ -85,7 +85,7 @@ async def _fetch(plan: StagePlan, paths: Paths, secrets: Mapping[str, str], arch
         if plan.http:
             await _get_http(get, plan, secrets, archive)
         elif plan.s3:
-            bucket = Bucket(plan.s3, secrets, paths.source_certificates)
+            bucket = SourceBucket(plan.s3, secrets, paths.source_certificates)
             if plan.s3.key is None:
                 return await bucket.folder(get, target)
             await bucket.archive(get, archive)

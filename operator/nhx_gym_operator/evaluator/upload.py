@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nhx_gym_operator.api.wire import UploadPlan
 
-from .bucket import Bucket, BucketError
+from .bucket import BucketError, BundleBucket
 
 FIELD = "spec.results.objectStore"
 CHECK_RETRY_S = 20.0
@@ -23,8 +23,8 @@ class Upload:
     """Where one attempt's bundle goes. Raises `BucketError` for credentials that cannot be read."""
 
     def __init__(self, plan: UploadPlan, attempt: int, credentials: Path) -> None:
-        self._bucket = Bucket(plan.address, credentials, FIELD)
-        self._impatient = Bucket(plan.address, credentials, FIELD, CHECK_RETRY_S)
+        self._bucket = BundleBucket(plan.address, credentials, FIELD)
+        self._impatient = BundleBucket(plan.address, credentials, FIELD, CHECK_RETRY_S)
         self.warnings = [f"white space around {field} was left out" for field in self._bucket.trimmed]
         self._timeout_s = plan.timeout_s
         self.location = plan.address.location
@@ -42,7 +42,7 @@ class Upload:
         await self._bounded(self._bucket, {f"{self.path}/{name}": file for name, file in files.items()})
         log.info("uploaded")
 
-    async def _bounded(self, bucket: Bucket, files: dict[str, Path | bytes]) -> None:
+    async def _bounded(self, bucket: BundleBucket, files: dict[str, Path | bytes]) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await bucket.put(files)

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..api.constants import Role
+from ..api.object_store import SECRET_MODE
 from .options import EPHEMERAL_STORAGE
 from .workload import Workload
 
@@ -18,9 +19,6 @@ EVALUATOR_MODULE = "nhx_gym_operator.evaluator"
 USER_ID = 1000
 SHUTDOWN_MARGIN_SECONDS = 30
 """Between the end of Gym's own shutdown grace and the kubelet's kill: time to write the outcome."""
-
-SECRET_MODE = 0o440
-"""Readable for the pod's fsGroup, whatever user id the image runs as."""
 
 _CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,

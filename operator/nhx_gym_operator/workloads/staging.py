@@ -8,14 +8,7 @@ from typing import Any
 
 from ..api.constants import CONTAINER_STAGE, CONTAINER_STAGE_DATASET
 from ..api.fileset import FileSetSpec
-from ..api.object_store import (
-    ACCESS_KEY_ID,
-    CERTIFICATES,
-    SECRET_ACCESS_KEY,
-    SESSION_TOKEN,
-    BucketCredentials,
-    CertificateSource,
-)
+from ..api.object_store import CertificateSource, key_volumes
 from ..api.resource import SecretValue
 from ..api.wire import (
     AUTHORIZATION,
@@ -33,9 +26,6 @@ from .podspec import mount, scratch
 from .workload import StagedFiles, Workload
 
 Manifest = dict[str, Any]
-
-
-_SECRET_FILE = "value"
 
 
 @dataclass(frozen=True)
@@ -126,17 +116,8 @@ def _sources(files: StagedFiles) -> Iterator[tuple[str, Manifest, str]]:
             {"image": source.image.model_dump(by_alias=True, exclude_none=True, exclude={"path"})},
             SOURCE_DIR,
         )
-    secrets, ca = _credentials(files.spec)
-    for name, value in secrets.items():
-        # A volume each: the kubelet names the volume, not the Secret, when a key is missing.
-        volume = podspec.secret_volume("", value.secret_key_ref.name)["secret"]
-        items = [{"key": value.secret_key_ref.key, "path": _SECRET_FILE}]
-        yield name, {"secret": {**volume, "items": items}}, f"{SOURCE_SECRETS_DIR}/{name}"
-    if ca:
-        reference = ca.config_map_key_ref
-        items = [{"key": reference.key, "path": _SECRET_FILE}]
-        volume = {"configMap": {"name": reference.name, "items": items}}
-        yield CERTIFICATES, volume, f"{SOURCE_SECRETS_DIR}/{CERTIFICATES}"
+    for name, body in key_volumes(*_credentials(files.spec)):
+        yield name, body, f"{SOURCE_SECRETS_DIR}/{name}"
 
 
 def _credentials(spec: FileSetSpec) -> tuple[dict[str, SecretValue], CertificateSource | None]:
@@ -144,12 +125,5 @@ def _credentials(spec: FileSetSpec) -> tuple[dict[str, SecretValue], Certificate
     if source.http:
         return {AUTHORIZATION: source.http.authorization} if source.http.authorization else {}, source.http.certificates
     if source.s3:
-        return _s3_keys(source.s3.credentials), source.s3.certificates
+        return source.s3.credentials.by_name if source.s3.credentials else {}, source.s3.certificates
     return {}, None
-
-
-def _s3_keys(credentials: BucketCredentials | None) -> dict[str, SecretValue]:
-    if credentials is None:
-        return {}
-    keys = {ACCESS_KEY_ID: credentials.access_key_id, SECRET_ACCESS_KEY: credentials.secret_access_key}
-    return keys | ({SESSION_TOKEN: credentials.session_token} if credentials.session_token else {})

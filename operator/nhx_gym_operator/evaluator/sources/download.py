@@ -13,9 +13,8 @@ from pathlib import Path
 import aiohttp
 from yarl import URL
 
+from ..addresses import AddressRefused, CheckedResolver, check_literal
 from ..retries import delay_before_retry, is_retried
-from . import addresses
-from .addresses import CheckedResolver
 from .errors import StagingError
 
 DEADLINE_S = 600.0
@@ -76,6 +75,8 @@ class Downloader:
                 if self._left() <= 0:
                     raise StagingError(f"{shown} was not fetched within {DEADLINE_S:g} s") from error
                 trouble = _Again(str(error) or "no answer in time")
+            except AddressRefused as error:
+                raise StagingError(f"{shown} cannot be fetched: {error}") from None
             except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
                 raise StagingError(self._distrust(error)) from error
             except (aiohttp.ClientError, ConnectionError) as error:
@@ -159,7 +160,7 @@ def _check(url: URL) -> None:
     if url.scheme not in ("http", "https") or not url.host:
         raise StagingError(f"{url.scheme}://{url.host} is no http:// or https:// address")
     # A name is checked by the resolver, which an address never comes by.
-    addresses.check_literal(url.host)
+    check_literal(url.host)
 
 
 async def _save(answer: aiohttp.ClientResponse, target: Path, limit: int, shown: str) -> None:

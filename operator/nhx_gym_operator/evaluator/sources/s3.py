@@ -1,7 +1,6 @@
 """FileSets in S3: the objects below a prefix, or one archive.
 
-Objects are listed by obstore and downloaded through addresses that it signs: its own requests follow redirects
-wherever they lead, and the downloader's do not.
+Objects are listed by obstore and downloaded, as those of a web server are, through addresses that it signs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from yarl import URL
 from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
 from nhx_gym_operator.api.wire import S3Fetch
 
-from . import addresses
+from ..addresses import AddressRefused, check_host
+from ..checked_proxy import CheckedProxy
 from .archives import MAX_BYTES, MAX_ENTRIES
 from .download import DEADLINE_S, Downloader
 from .errors import StagingError
@@ -40,17 +40,22 @@ _DISTRUSTED = re.compile(r"InvalidCertificate\(\s*(\w+)")
 log = logging.getLogger(__name__)
 
 
-class Bucket:
+class SourceBucket:
     """One bucket, as the plan and the mounted keys say. `keys` are by the names of `api.wire`; none: anonymous."""
 
     def __init__(self, fetch: S3Fetch, keys: Mapping[str, str], ca_file: Path) -> None:
         self._fetch = fetch
         self._endpoint = URL(fetch.endpoint or f"https://s3.{fetch.region}.amazonaws.com")
-        addresses.check_host(self._endpoint.host or "")
+        try:
+            check_host(self._endpoint.host or "")
+        except AddressRefused as error:
+            raise StagingError(f"{self.name} (source.s3.endpoint): {error}") from None
+        self._proxy = CheckedProxy()
         options: dict[str, Any] = {
             "allow_http": self._endpoint.scheme == "http",
             "connect_timeout": "15s",
             "timeout": "60s",
+            **self._proxy.client_options,
         }
         if ca_file.is_file():
             options["root_certificate"] = ca_file.read_bytes()
@@ -136,6 +141,8 @@ class Bucket:
 
     def _explained(self, error: Exception) -> str:
         """The server's or obstore's words without debug output, and the field to look at."""
+        if self._proxy.trouble:
+            return f"{self.name} cannot be listed: {self._proxy.trouble}; look at source.s3.endpoint"
         text = str(error)
         answered, distrusted = _ANSWER.search(text), _DISTRUSTED.search(text)
         words = ": ".join(answered.groups()) if answered else " ".join(text.partition("Debug source")[0].split())

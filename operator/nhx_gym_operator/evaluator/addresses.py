@@ -1,7 +1,8 @@
-"""Addresses that nobody's files come from: a node's own services, and above all a cloud's metadata server.
+"""Addresses that nobody's files are on: a node's own services, and above all a cloud's metadata server.
 
-A FileSet is written by users, and read from a pod that may stand where such a server answers with the node's own
-credentials. So an address is looked at where it is connected to: after every redirect and every name lookup.
+Users write where a FileSet comes from and where results go, and a pod that speaks to either may stand where such a
+server answers with the node's own credentials. So an address is looked at where it is connected to: after every
+redirect and every name lookup.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Iterable
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from .errors import StagingError
-
 # Metadata servers outside the link-local range: AWS by IPv6, Alibaba Cloud, Oracle Cloud, Azure's wire server.
 _METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class AddressRefused(Exception):
+    """Names the host and its address."""
 
 
 def is_refused(address: Address) -> bool:
@@ -41,12 +44,12 @@ def _embedded(address: Address) -> ipaddress.IPv4Address | None:
 
 
 def check(host: str, addresses: Iterable[str]) -> None:
-    """Raise `StagingError` if one of a host's addresses is refused."""
+    """Raise `AddressRefused` if one of a host's addresses is refused."""
     for text in addresses:
         if is_refused(ipaddress.ip_address(text.partition("%")[0])):
-            raise StagingError(
+            raise AddressRefused(
                 f"{host} is the address {text}, which is link-local, loopback or a metadata server: "
-                f"files are not fetched from there"
+                f"nothing is fetched from there or sent there"
             )
 
 
@@ -59,14 +62,20 @@ def check_literal(host: str) -> None:
     check(host, [host])
 
 
+def look_up(host: str) -> list[str]:
+    """All addresses of a host, by name or as the address that it is. Raises `AddressRefused` if one of them is refused,
+    OSError if there is none."""
+    found = list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
+    check(host, found)
+    return found
+
+
 def check_host(host: str) -> None:
-    """Look a host up, by name or as the address that it is, and check it. A name that does not resolve passes: it
-    cannot be connected to either."""
+    """Look a host up and check it. A name that does not resolve passes: it cannot be connected to either."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        look_up(host)
     except OSError:
         return
-    check(host, {str(entry[4][0]) for entry in found})
 
 
 class CheckedResolver(AbstractResolver):
