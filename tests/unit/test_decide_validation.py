@@ -136,6 +136,59 @@ def test_the_lower_bound_holds_and_the_evaluator_is_told_whose_it_is(limits, own
     assert (bound and (bound.value, bound.setting)) == expected
 
 
+ODD = [
+    {"a b": 1},
+    {"a=b": 1},
+    {"it's": 1},
+    {'a"b': 1},
+    {"a": {"b/c:d": 1}},
+    {"a": {"schlüssel": 1}},
+    {"a@b": 1},
+    {"a[0]": 1},
+    {"7.a": 1},
+    {"a.007": 1},
+    {"a": [{"b c": 1}]},
+    {"a": [[{"true": 1}]]},
+    {"a": [{"b": {"$c": 1}}]},
+]
+
+
+@pytest.mark.parametrize("params", ODD)
+def test_a_key_that_gyms_command_line_has_no_words_for_is_refused_by_name_where_that_is_used(params):
+    (key,) = [key for key in keys_of(params) if key not in "abc"]
+    refused = condition_of(decided("mcqa", {"sandbox": {"mode": "Disabled"}}, hydraParams=params), "Failed")
+    assert refused["reason"] == "InvalidSpec"
+    assert "spec.target.gym.hydraParams" in refused["message"] and repr(key) in refused["message"]
+    assert not holds(decided("mcqa", hydraParams=params), "Failed"), "a sandboxed Gym is told in JSON"
+
+
+def keys_of(value):
+    if isinstance(value, dict):
+        return [key for entry, inner in value.items() for key in (entry, *keys_of(inner))]
+    return [key for inner in value for key in keys_of(inner)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize("text", ["C:\\dir\\", "it\\'s"])
+def test_a_text_that_gyms_command_line_cannot_be_told_is_refused_by_its_place_and_not_repeated(text):
+    params = {"a": {"b": ["fine", text]}}
+    refused = condition_of(decided("mcqa", {"sandbox": {"mode": "Disabled"}}, hydraParams=params), "Failed")
+    assert "hydraParams.a.b has a backslash" in refused["message"] and text not in refused["message"]
+    assert not holds(decided("mcqa", hydraParams=params), "Failed")
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Disabled"])
+@pytest.mark.parametrize("params", [{"": 1}, {"a..b": 1}, {"a": {"b.": 1}}])
+def test_a_key_that_names_nothing_is_refused_in_both_placements(mode, params):
+    refused = condition_of(decided("mcqa", {"sandbox": {"mode": mode}}, hydraParams=params), "Failed")
+    assert refused["reason"] == "InvalidSpec" and "names nothing" in refused["message"]
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Disabled"])
+def test_keys_that_hydra_reads_as_they_stand_pass_in_both_placements(mode):
+    body = {"logit_bias": {"50256": -100}, "$defs": {"a-b": {"_c": 1}}, "true": [{"x.y-z": {"t": 'it\'s "q", [x]'}}]}
+    assert not holds(decided("mcqa", {"sandbox": {"mode": mode}}, hydraParams={"m.n": {"extra_body": body}}), "Failed")
+
+
 ROUTE = {"policy_model": {"responses_api_models": {"openai_model": {"openai_base_url": "http://elsewhere/v1"}}}}
 
 

@@ -99,7 +99,7 @@ class _Decider:
         placed = placement.place(spec, self.settings.sandbox, self.observation.runtime_class)
         if isinstance(placed, JobRefused):
             return self._refuse(placed)
-        refused = validation.refuse(spec, self.settings.images, self.settings.limits)
+        refused = validation.refuse(spec, placed.placement, self.settings.images, self.settings.limits)
         if refused:
             return self._refuse(refused)
         self.draft.data["placement"] = placed.placement.value

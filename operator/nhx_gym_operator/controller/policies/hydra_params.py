@@ -1,4 +1,10 @@
-"""What hydraParams may not hold: what no pod can carry, what is a model's, and what is secret."""
+"""What hydraParams may not hold: what no pod can carry, what means another thing in each placement, what is a model's,
+and what is secret.
+
+A sandboxed Gym is given its configuration as JSON. A colocated one is started by its own command line, as the SDK does
+it, and so by Hydra's grammar, which has no words for some keys and texts:
+https://hydra.cc/docs/advanced/override_grammar/basic/ (`key` and `quotedValue` there).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +18,7 @@ from urllib.parse import urlsplit
 from ...api import credentials, gym_models
 from ...api.job import JobSpec
 from ...api.models import ModelSpec
+from ...api.wire import Placement
 
 FIELD = "spec.target.gym.hydraParams"
 MAX_BYTES = 64 * 1024
@@ -20,13 +27,21 @@ MAX_DEPTH = 64
 """Serialisers stop at some hundred levels."""
 MODEL_SERVERS = "responses_api_models"
 _BASE_URL, _MODEL = re.compile(r"(.*_)?base_url"), re.compile(r"(openai_)?model|.*_model_name")
+_NAME = r"[A-Za-z_$][A-Za-z0-9_$-]*"
+_SPOKEN_PATH = re.compile(rf"{_NAME}(\.({_NAME}|0|[1-9][0-9]*))*")
+"""A dotted path that Hydra's command line reads as it stands."""
+_SPOKEN_IN_A_LIST = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+"""A key of a mapping inside a list, as nhx_evals_sdk's `hydra_scalar` lets it pass; the words below are no text there.
+"""
+_TYPED_WORDS = frozenset({"true", "false", "null", "inf", "nan"})
+_UNSPOKEN_TEXT = re.compile(r"\\('|\Z)")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Path = tuple[str, ...]
 
 
-def refusal(spec: JobSpec) -> str | None:
-    """Why these can never run, naming the place and what to use instead; never a value."""
+def refusal(spec: JobSpec, placement: Placement) -> str | None:
+    """Why these can never run in that placement, naming the place and what to use instead; never a value."""
     params = spec.target.gym.hydra_params
     if _is_deeper_than(params, MAX_DEPTH):
         return f"{FIELD} are nested more than {MAX_DEPTH} levels deep; set deeper values in an environment"
@@ -36,7 +51,46 @@ def refusal(spec: JobSpec) -> str | None:
             f"{FIELD} are {size} bytes as JSON, at most {MAX_BYTES} are taken; "
             "put large values into an environment's own configuration"
         )
-    return _reserved(spec) or next(filter(None, (_refused(spec.models, *leaf) for leaf in _leaves(params))), None)
+    spoken = _unspoken(params) if placement is Placement.COLOCATED else None
+    return (
+        _empty_name(params)
+        or spoken
+        or _reserved(spec)
+        or next(filter(None, (_refused(spec.models, *leaf) for leaf in _leaves(params))), None)
+    )
+
+
+def _empty_name(params: dict[str, Any]) -> str | None:
+    path = next((path for path in _paths(params) if "" in path), None)
+    return None if path is None else f"{FIELD}: the key {'.'.join(path)!r} names nothing between two dots or at its end"
+
+
+def _unspoken(value: Any, path: Path = (), *, in_list: bool = False) -> str | None:
+    """What Gym's command line cannot be told."""
+    where = f"{FIELD}.{'.'.join(path)}" if path else FIELD
+    sandbox = "; a sandboxed job takes it, and so does an environment's own configuration"
+    if isinstance(value, list):
+        return next(filter(None, (_unspoken(item, path, in_list=True) for item in value)), None)
+    if isinstance(value, str) and _UNSPOKEN_TEXT.search(value):
+        return f"{where} has a backslash before a ' or at its end, which Gym's command line cannot be told{sandbox}"
+    if not isinstance(value, dict):
+        return None
+    for key, inner in value.items():
+        below = (*path, key)
+        spoken = _is_spoken_in_a_list(key) if in_list else _SPOKEN_PATH.fullmatch(".".join(below))
+        if not spoken:
+            return (
+                f"{where}: Gym's command line has no words for the key {key!r}: letters, digits, '_' and '-' make a "
+                f"key, and a letter or '_' begins it{sandbox}"
+            )
+        found = _unspoken(inner, below, in_list=in_list)
+        if found:
+            return found
+    return None
+
+
+def _is_spoken_in_a_list(key: str) -> bool:
+    return bool(_SPOKEN_IN_A_LIST.fullmatch(key)) and key.casefold() not in _TYPED_WORDS
 
 
 def _reserved(spec: JobSpec) -> str | None:
@@ -94,6 +148,15 @@ def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from _leaves(inner, path)
     else:
         yield path, value
+
+
+def _paths(params: dict[str, Any], path: Path = ()) -> Iterator[Path]:
+    """Every key's path, as far as it is one of names."""
+    for key, inner in params.items():
+        here = (*path, *key.split("."))
+        yield here
+        if isinstance(inner, dict):
+            yield from _paths(inner, here)
 
 
 def _is_deeper_than(value: Any, limit: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...api import bundled
 from ...api.conditions import AcceptedReason
 from ...api.job import JobSpec
+from ...api.wire import Placement
 from ...workloads.options import Images, Limits
 from ..observation import JobRefused
 from . import hydra_params
@@ -12,10 +13,10 @@ from . import hydra_params
 MAX_SPEC_BYTES = 112 * 1024
 
 
-def refuse(spec: JobSpec, images: Images, limits: Limits) -> JobRefused | None:
-    """Why this job can never run, if so."""
+def refuse(spec: JobSpec, placement: Placement, images: Images, limits: Limits) -> JobRefused | None:
+    """Why this job can never run in that placement, if so."""
     return (
-        _refuse_hydra_params(spec)
+        _refuse_hydra_params(spec, placement)
         or _refuse_size(spec)
         or _refuse_limit("rollouts", spec.limits.rollouts, limits.max_rollouts)
         or _refuse_limit("tokens", spec.limits.tokens, limits.max_tokens)
@@ -23,8 +24,8 @@ def refuse(spec: JobSpec, images: Images, limits: Limits) -> JobRefused | None:
     )
 
 
-def _refuse_hydra_params(spec: JobSpec) -> JobRefused | None:
-    why = hydra_params.refusal(spec)
+def _refuse_hydra_params(spec: JobSpec, placement: Placement) -> JobRefused | None:
+    why = hydra_params.refusal(spec, placement)
     return JobRefused(AcceptedReason.INVALID_SPEC, why) if why else None
 
 
