@@ -245,6 +245,50 @@ def test_when_no_pod_is_left_the_logs_in_the_bundle_are_printed(cluster):
     assert cluster.read("pods") == []
 
 
+@pytest.mark.parametrize(
+    ("role", "placement", "printed"),
+    [
+        ("evaluator", "Sandboxed", {"evaluator.log"}),
+        ("host", "Sandboxed", {"gym_run/gym_env.log"}),
+        ("evaluator", "Colocated", {"evaluator.log", "gym_run/gym_env.log"}),
+        ("host", "Colocated", {"gym_run/gym_env.log"}),
+    ],
+)
+def test_a_role_selects_among_the_logs_in_the_bundle_too(cluster, role, placement, printed):
+    cluster.write("jobs", [job(placement=placement, results={**CLAIM, "image": "reg/nhx-tasks:1"})])
+    for path in ("attempt-1/gym_run/gym_env.log", "evaluator.log"):
+        cluster.add_result(path, b"line\n")
+
+    output = call("logs", "mcqa", "--role", role).output
+
+    assert {line.split()[3].partition("/")[2] for line in output.splitlines() if line[:3] == "==>"} == printed, output
+
+
+@pytest.mark.parametrize("role", ["stage", "gate"])
+def test_a_log_that_went_with_its_pod_is_said_to_have(cluster, role):
+    cluster.write("jobs", [job(results={**CLAIM, "image": "reg/nhx-tasks:1"})])
+
+    result = call("logs", "mcqa", "--role", role)
+
+    assert result.exit_code == ExitCode.NOT_FOUND and f"the log of `{role}`" in result.output
+    assert not (cluster.folder / "created.json").exists(), "no reader is started for nothing"
+
+
+def test_following_a_job_that_is_gone_prints_what_its_results_keep(deleted):
+    result = call("logs", "mcqa", "--follow", "--image", "mine/nhx-tasks:2")
+
+    assert result.exit_code == 0 and "it ended" in result.output
+
+
+def test_a_job_between_two_attempts_has_no_pods_yet_and_its_volume_is_left_alone(cluster):
+    cluster.write("jobs", [job(phase="Running")])
+
+    result = call("logs", "mcqa")
+
+    assert result.exit_code == ExitCode.NOT_FOUND and "has no pods yet" in result.output
+    assert not (cluster.folder / "created.json").exists()
+
+
 def test_when_no_pod_is_left_and_the_bundle_cannot_be_read_it_is_named(cluster):
     cluster.write("jobs", [job()])
 

@@ -1,7 +1,12 @@
 """`kubectl nhx explain`: the cause first, then what to do, then all there is to see."""
 
 import json
+import os
+import subprocess
+import threading
 from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -9,7 +14,7 @@ from nhx_gym_operator.api import conditions
 from nhx_gym_operator.cli import advice, explain
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client.jobs import Job
-from support.cli_values import call, condition, evaluator, host, job
+from support.cli_values import SPEC, call, condition, evaluator, host, job
 
 MISSING = "Secret 'my-model' does not exist, needed by pod 'mcqa-evaluator-1'; create it"
 WAITS = [
@@ -76,6 +81,11 @@ def test_a_deadlines_advice_is_about_what_was_waited_for(cluster):
             "given up after 3 tries: ClientConnectorError: Cannot connect to host models.example.org:443",
             "does not reach https://models.example.org/v1",
         ),
+        (
+            "ClientConnectorCertificateError: Cannot connect to host models.example.org:443 ssl:True "
+            "[SSLCertVerificationError: certificate verify failed]",
+            "does not trust the certificate",
+        ),
         ("something else", "Try the endpoint with the same key"),
     ],
 )
@@ -84,6 +94,55 @@ def test_a_model_that_answers_no_call_is_explained_by_its_own_words(cluster, ans
     cluster.write("jobs", [job(phase="Failed", conditions=failed("ModelUnavailable", message))])
 
     assert words in call("explain", "mcqa").output
+
+
+def test_a_judge_that_answers_no_call_is_explained_by_its_own_endpoint(cluster):
+    key = {"secretKeyRef": {"name": "judges-key", "key": "k"}}
+    judge = {"name": "judge", "baseUrl": "https://judge.example.org/v1/", "model": "org/judge", "apiKey": key}
+    message = "model judge answered no call: HTTP 401 from the model server: bad key"
+    body = job(
+        spec={"models": [*SPEC["models"], judge]}, phase="Failed", conditions=failed("ModelUnavailable", message)
+    )
+    cluster.write("jobs", [body])
+
+    output = call("explain", "mcqa").output
+
+    assert "https://judge.example.org/v1/models" in output and "judges-key" in output
+    assert "models.example.org" not in output
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Keeps the headers of what it was asked."""
+
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self):
+        self.asked.append((self.path, self.headers.get("Authorization")))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_command_that_tries_a_key_sends_it_and_has_it_on_no_command_line(cluster, tmp_path):
+    endpoint = HTTPServer(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=endpoint.handle_request, daemon=True).start()
+    url = f"http://127.0.0.1:{endpoint.server_address[1]}/v1"
+    message = "model policy answered no call: HTTP 401 from the model server: bad key"
+    models = [SPEC["models"][0] | {"baseUrl": url}]
+    body = job(spec={"models": models}, phase="Failed", conditions=failed("ModelUnavailable", message))
+    tries = next(line for line in advice.advice(Job(body), body["status"]["conditions"][-1]) if line[:3] == "Try")
+    # Renders the one template that is asked for, as kubectl does.
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\nprintf %s "$7" | sed "s/^go-template=//; s/{{[^}]*}}/sk-the-key/"\n')
+    kubectl.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+
+    subprocess.run(["bash", "-c", tries.split("`")[1]], check=True, env={"PATH": path}, timeout=20)
+
+    assert Endpoint.asked == [("/v1/models", "Bearer sk-the-key")]
+    assert "$(" not in tries
 
 
 @pytest.mark.parametrize(
@@ -236,6 +295,25 @@ def test_an_event_stands_where_it_was_told_and_not_where_its_condition_began(clu
     output = call("explain", "mcqa").output
 
     assert output.index("collecting") < output.index("cancelling")
+
+
+def test_events_of_one_second_stand_in_the_order_in_which_they_came(cluster):
+    when = "2026-01-01T00:01:00Z"
+    both = [
+        event("4f2c", words, when, "AgentEvalJob", "mcqa") | {"metadata": {"resourceVersion": version}}
+        for words, version in (("collecting", "1001"), ("accepted", "999"))
+    ]
+    cluster.write("jobs", [job(phase="Running", conditions=WAITS)])
+    cluster.write("events", both)
+
+    output = call("explain", "mcqa").output
+
+    assert output.index("accepted") < output.index("collecting")
+
+
+def test_a_phase_of_a_newer_operator_is_told_as_it_stands(cluster):
+    cluster.write("jobs", [job(phase="Resting", conditions=WAITS)])
+    assert call("explain", "mcqa").output.startswith("Job mcqa is Resting, ")
 
 
 def test_a_user_who_may_not_read_events_still_gets_the_rest(cluster):

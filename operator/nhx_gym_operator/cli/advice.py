@@ -222,14 +222,22 @@ SELF_EXPLAINED = frozenset(
 _KEY_REFUSED = (
     "The endpoint refused the key: check the value of key {key} in Secret {secret} (no quotes, no line end, the right "
     "endpoint), and that it may use model {model}.",
-    'Try it: `curl -H "Authorization: Bearer $(kubectl get secret {secret} -n {namespace} -o '
-    'go-template=\'{{{{index .data "{key}" | base64decode}}}}\')" {base_url}/models`.',
+    # By standard input: a key on a command line is shown to everybody on the machine, and kept in the shell's history.
+    "Try it: `kubectl get secret {secret} -n {namespace} -o "
+    'go-template=\'header = "Authorization: Bearer {{{{index .data "{key}" | base64decode}}}}"\' | '
+    "curl --config - {base_url}/models`.",
     _AGAIN,
 )
 _NOT_THERE = (
     "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
     "({model}); `curl {base_url}/models` lists its models. With target.gym.modelType openai_model it must serve "
     "/responses; the other model types use /chat/completions.",
+    _AGAIN,
+)
+_DISTRUSTED = (
+    "The evaluator does not trust the certificate of {base_url}: it is signed by an authority that the image does not "
+    "know, has expired, or is another host's. See it: `curl -v {base_url}/models`. Give the endpoint a certificate of "
+    "a public authority, or reach it by http:// inside the cluster.",
     _AGAIN,
 )
 _UNREACHABLE = (
@@ -252,6 +260,7 @@ _MODEL_WORDS = (
     (re.compile(r"HTTP 40[13]\b"), _KEY_REFUSED),
     (re.compile(r"HTTP 404\b"), _NOT_THERE),
     (re.compile(r"HTTP (429|503)\b"), _TOO_MANY),
+    (re.compile(r"certificate", re.IGNORECASE), _DISTRUSTED),
     (re.compile(r"connect|resolve|name or service|unreachable|refused", re.IGNORECASE), _UNREACHABLE),
 )
 """What a failed call's own words mean, as the gateway gives them; the first that fits."""
@@ -264,6 +273,7 @@ UNSEEN = (
 UNKNOWN = (_LOGS,)
 """For a reason that a newer operator gives."""
 
+_MODEL = re.compile(r"model (?P<name>\S+) answered no call")
 _SECRET = re.compile(r"Secret '(?P<name>[^']+)'(?: has no key '(?P<key>[^']+)')?")
 _CONFIG_MAP = re.compile(r"ConfigMap '(?P<name>[^']+)'")
 _FILESET = re.compile(r"FileSet '(?P<name>[^']+)'")
@@ -310,8 +320,10 @@ def _filled(lines: tuple[str, ...], job: Job, cause: Body) -> list[str]:
 
 def _facts(job: Job, message: str) -> dict[str, str]:
     spec = job.body.get("spec") or {}
-    policy = next((model for model in spec.get("models") or [] if model.get("name") == POLICY_MODEL), {})
-    reference = (policy.get("apiKey") or {}).get("secretKeyRef") or {}
+    about = _MODEL.search(message)
+    wanted = about["name"] if about else POLICY_MODEL
+    model = next((model for model in spec.get("models") or [] if model.get("name") == wanted), {})
+    reference = (model.get("apiKey") or {}).get("secretKeyRef") or {}
     named = _SECRET.search(message)
     secret = named["name"] if named else reference.get("name", "?")
     fileset, config_map = _FILESET.search(message), _CONFIG_MAP.search(message)
@@ -320,8 +332,8 @@ def _facts(job: Job, message: str) -> dict[str, str]:
         "namespace": job.namespace,
         "uid": job.uid,
         "gym_role": "evaluator" if job.status.get("placement") == Placement.COLOCATED else "host",
-        "base_url": policy.get("baseUrl", "?"),
-        "model": policy.get("model", "?"),
+        "base_url": model.get("baseUrl", "?").rstrip("/"),
+        "model": model.get("model", "?"),
         "secret": secret,
         "key": (named and named["key"]) or _key_of(spec, secret),
         "fileset": fileset["name"] if fileset else "NAME",

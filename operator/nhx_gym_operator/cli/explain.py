@@ -27,7 +27,7 @@ _AFTER_EXCEPTION = 3
 SHOWN_EVENTS = 12
 _CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
 
-_IS = {
+_IS: dict[str, str] = {
     Phase.PENDING: "has not started yet",
     Phase.STAGING: "is bringing its FileSets in",
     Phase.STARTING: "is starting",
@@ -46,6 +46,8 @@ class Event:
     message: str
     count: int
     warning: bool
+    version: int
+    """Grows with each write to the cluster: the order of what came within one second."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ class Explanation:
             "advice": self.advice,
             "conditions": self.job.conditions,
             "pods": [pod.to_dict() for pod in self.pods],
-            "events": [vars(event) for event in self.events],
+            "events": [
+                {name: value for name, value in vars(event).items() if name != "version"} for event in self.events
+            ],
             "logs": [vars(tail) for tail in self.tails],
         }
 
@@ -110,7 +114,8 @@ def explain(kubectl: Kubectl, job: Job) -> Explanation:
 def _headline(job: Job) -> str:
     started = job.status.get("startTime") or job.body["metadata"].get("creationTimestamp")
     ended = job.status.get("completionTime")
-    words = f"Job {job.name} {_IS[Phase(job.phase)]}"
+    # A newer operator may know phases that this plugin does not.
+    words = f"Job {job.name} {_IS.get(job.phase, f'is {job.phase}')}"
     if job.body["metadata"].get("deletionTimestamp"):
         return f"Job {job.name} is being deleted"
     if ended and started:
@@ -143,12 +148,16 @@ def _notes(job: Job) -> list[str]:
 def _bounds(job: Job) -> list[str]:
     """How long it may go on like this."""
     gym = ((job.body.get("spec") or {}).get("target") or {}).get("gym") or {}
-    fields = {Phase.STARTING: "startupTimeoutSeconds", Phase.RUNNING: "collectionTimeoutSeconds"}
-    words = {Phase.STARTING: "Gym may take up to {} to start", Phase.RUNNING: "all rollouts together may take up to {}"}
-    seconds = gym.get(fields.get(Phase(job.phase), ""))
-    return (
-        [f"{words[Phase(job.phase)].format(span(seconds))} (target.gym.{fields[Phase(job.phase)]})"] if seconds else []
-    )
+    fields: dict[str, str] = {
+        Phase.STARTING: "startupTimeoutSeconds",
+        Phase.RUNNING: "collectionTimeoutSeconds",
+    }
+    words: dict[str, str] = {
+        Phase.STARTING: "Gym may take up to {} to start",
+        Phase.RUNNING: "all rollouts together may take up to {}",
+    }
+    field = fields.get(job.phase, "")
+    return [f"{words[job.phase].format(span(gym[field]))} (target.gym.{field})"] if gym.get(field) else []
 
 
 def _beside(job: Job) -> list[Body]:
@@ -164,7 +173,7 @@ def _events(kubectl: Kubectl, job: Job, pods: list[Body]) -> tuple[list[Event], 
     except KubectlError as error:
         return [], error.stderr
     found = [_event(item) for item in items if (item.get("involvedObject") or {}).get("uid") in uids]
-    return sorted(found, key=lambda event: _moment(event.when))[-SHOWN_EVENTS:], ""
+    return sorted(found, key=lambda event: (_moment(event.when), event.version))[-SHOWN_EVENTS:], ""
 
 
 def _event(item: Body) -> Event:
@@ -179,6 +188,7 @@ def _event(item: Body) -> Event:
         message=(item.get("message") or "").strip(),
         count=series.get("count") or item.get("count") or 1,
         warning=item.get("type") == "Warning",
+        version=int(item["metadata"].get("resourceVersion") or 0),
     )
 
 

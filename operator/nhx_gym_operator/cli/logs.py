@@ -7,17 +7,20 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 import typer
 from rich.console import Console
 
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Role
+from ..api.wire import EVALUATOR_LOG, Placement
 from ..client.download import download
 from ..client.jobs import (
+    DELETED,
     Body,
     Job,
     container_spec,
@@ -161,19 +164,25 @@ def _print_lines(source: Source, text: str, sink: Sink) -> None:
 
 
 def are_gone(kubectl: Kubectl, job: Job) -> bool:
-    """Whether the job's pods are no more, and its results are where they can still be read."""
+    """Whether the job has ended, its pods are no more, and its results are where they can still be read."""
     kept = job.claim is not None or job.is_in_bucket
-    return kept and bool(job.status.get("attempt")) and not pods_of(kubectl, job)
+    ended = job.finished or job.phase == DELETED
+    return kept and ended and bool(job.status.get("attempt")) and not pods_of(kubectl, job)
 
 
 def print_bundle_logs(
-    kubectl: Kubectl, job: Job, tail: int | None, sink: Sink, image: str | None, errors: Console
+    kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, sink: Sink, image: str | None, errors: Console
 ) -> None:
     """What was logged into the bundle, for a job whose pods are gone. Raises `NotFound` if that is nothing."""
+    if role in (Part.STAGE, Part.GATE):
+        raise NotFound(
+            f"the pods of job `{job.name}` are gone, and with them the log of `{role}`: only those of the evaluator "
+            f"and of Gym are kept with the results ({job.says})."
+        )
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "bundle"
         try:
-            download(kubectl, job, target, image, READER_SECONDS, errors, only=lambda path: path.endswith(".log"))
+            download(kubectl, job, target, image, READER_SECONDS, errors, only=_kept_log(job, role))
         except NotFound:
             raise NotFound(nothing_left(job, [], None)) from None
         except UserError as error:
@@ -184,6 +193,17 @@ def print_bundle_logs(
             sink.header(source)
             lines = file.read_text(errors="replace").rstrip("\n").split("\n")
             _print_lines(source, "\n".join(lines if tail is None else lines[len(lines) - tail :]), sink)
+
+
+def _kept_log(job: Job, role: Part | None) -> Callable[[str], bool]:
+    """Whether a file of the results is a log of that part. A colocated evaluator ran Gym itself."""
+    of_both = role is None or (role is Part.EVALUATOR and job.status.get("placement") == Placement.COLOCATED)
+
+    def wanted(path: str) -> bool:
+        is_evaluators = PurePosixPath(path).name == PurePosixPath(EVALUATOR_LOG).name
+        return path.endswith(".log") and (of_both or is_evaluators == (role is Part.EVALUATOR))
+
+    return wanted
 
 
 def _log_arguments(source: Source, tail: int | None) -> tuple[str, ...]:

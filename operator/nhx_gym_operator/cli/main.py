@@ -283,16 +283,16 @@ def logs(
 ) -> None:
     """Print the logs of a job's evaluator and hosts, also after it failed.
 
-    Once its pods are gone, the logs that are kept with its results are printed.
+    Once its pods are gone, the logs that are kept with its results are printed: the evaluator's and the host's.
     """
     with _reported():
         kubectl = Kubectl.find(kubeconfig, context, namespace)
         found = find_job(kubectl, job)
         sink = JsonSink() if output is Output.JSON else TextSink()
-        if follow:
+        if are_gone(kubectl, found):
+            print_bundle_logs(kubectl, found, role, tail, sink, image, Console(stderr=True))
+        elif follow:
             Follower(kubectl, found, role, tail, sink).run()
-        elif are_gone(kubectl, found):
-            print_bundle_logs(kubectl, found, tail, sink, image, Console(stderr=True))
         else:
             print_logs(kubectl, found, role, tail, sink)
 
