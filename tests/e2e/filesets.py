@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -74,22 +75,42 @@ def wheels_from_a_bucket(world: World) -> Run:
 @scenario
 def from_the_page(world: World) -> Run:
     """docs/custom-environments.md, its files and its commands, in an empty folder; only model and patience are ours."""
-    page, folder = Page.read(PAGE), world.directory / "page"
+    said = _played(world, "page", "")
+    return runs.succeeded(world, cluster.get("aej", "capitals", RUNC.jobs), said=said)
+
+
+@scenario
+def wheels_from_the_page(world: World) -> Run:
+    """The page's second part: the wheel is built, and the plugin submits the folder as it lies there."""
+    said = _played(world, "page-with-wheels", "wheels", "run-with-wheels")
+    made = (("configmap", "rows"), ("configmap", "environment"), ("fileset", "environment"))
+    owned = {
+        f"{kind}/{what}": cluster.get(kind, f"capitals-wheels-{what}", RUNC.jobs)["metadata"]["ownerReferences"]
+        for kind, what in made
+    }
+    return runs.succeeded(world, cluster.get("aej", "capitals-wheels", RUNC.jobs), said=said, owned=owned)
+
+
+def _played(world: World, name: str, *labels: str) -> str:
+    """What the page's commands of these labels print in a folder of that name, which holds the files that it shows: of
+    one that it shows twice the first for its first part, and the last for the others."""
+    page, folder = Page.read(PAGE), world.directory / name
     shown: set[str] = set()
     for path, text in page.files():
-        if path not in shown:
-            shown.add(path)
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(_with_our_model(text))
+        if path in shown and "" in labels:
+            continue
+        shown.add(path)
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_with_our_model(text))
     settings = folder / "kubeconfig"
     settings.write_text(cluster.kubectl("config", "view", "--raw", "--flatten"))
-    extra = {"KUBECONFIG": str(settings)}
+    extra = runs.with_plugin(world) | {"KUBECONFIG": str(settings), "UV_OFFLINE": "1", "UV_PYTHON": sys.executable}
+    extra["PATH"] += f"{os.pathsep}{Path(sys.executable).parent}"
     cluster.run(["kubectl", "config", "set-context", "--current", f"--namespace={RUNC.jobs}"], extra=extra)
-    commands = page.commands().replace("YOUR-KEY", world.model_key)
-    said = cluster.run(["bash", "-efc", f"cd {folder}\n{commands}"], extra=extra, timeout=runs.RUN_SECONDS)
-    job = cluster.get("aej", "capitals", RUNC.jobs)
-    return runs.succeeded(world, job, said=said)
+    commands = "".join(page.commands(label) for label in labels).replace("YOUR-KEY", world.model_key)
+    script = f"cd {folder}\n{_with_our_model(commands)}"
+    return cluster.run(["bash", "-efc", script], extra=extra, timeout=runs.RUN_SECONDS)
 
 
 @idle_scenario
@@ -162,6 +183,8 @@ def _with_our_model(text: str) -> str:
         "org/model-name": "scripted",
         "      numRepeats: 2\n": f"      numRepeats: 2\n      startupTimeoutSeconds: {PATIENCE_SECONDS}\n",
         "{size: 1Gi}": "{size: 64Mi}",
+        "my-model/api-key": f"{manifests.KEY_SECRET}/api-key",
+        "--num-repeats 2": f"--num-repeats 2 --results 64Mi --startup-timeout {PATIENCE_SECONDS}s",
     }
     for theirs, replacement in ours.items():
         text = text.replace(theirs, replacement)

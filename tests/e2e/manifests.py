@@ -115,6 +115,35 @@ def as_flags(job: Object, rows: Path) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
+def as_spec_file(job: Object) -> Object:
+    """A job as a spec file of NeMo Gym's platform. Its rows stand in no such file; its key does by a reference."""
+    gym, model = job["spec"]["target"]["gym"], job["spec"]["models"][0]
+    named = {
+        "resources_server": "resourcesServer",
+        "model_type": "modelType",
+        "bind_resources_server": "bindResourcesServer",
+        "num_repeats": "numRepeats",
+        "concurrency": "concurrency",
+        "startup_timeout_s": "startupTimeoutSeconds",
+    }
+    source = {"component": "agent", "config": "agentConfig", "instance": "agentRefName"}
+    route = {
+        "policy_base_url": model["baseUrl"],
+        "policy_model_name": model["model"],
+        "policy_api_key": "${oc.env:POLICY_API_KEY}",
+    }
+    return {
+        "tasks": "stated-beside-it",
+        "target": {
+            "kind": "gym",
+            "source": {theirs: gym[ours] for theirs, ours in source.items() if ours in gym},
+            **{theirs: gym[ours] for theirs, ours in named.items() if ours in gym},
+            "hydra_params": gym.get("hydraParams", {}) | route,
+            "env_secrets": {"POLICY_API_KEY": model["apiKey"]["secretKeyRef"]["name"]},
+        },
+    }
+
+
 @dataclass(frozen=True)
 class Example:
     """`examples/wordcheck` as it stands there, in a namespace of the tests."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -100,20 +101,23 @@ def download(world: World, job: Object) -> Path:
 
 
 def nhx(world: World, *arguments: str) -> str:
-    """`kubectl nhx ...`, found by kubectl as every plug-in is: an executable of that name on PATH."""
+    return cluster.run(["kubectl", "nhx", *arguments], timeout=RUN_SECONDS, extra=with_plugin(world))
+
+
+def with_plugin(world: World) -> dict[str, str]:
+    """Variables with which `kubectl nhx` is found as every plugin is: an executable of that name on PATH."""
     folder = world.directory / "plugins"
     plugin = folder / "kubectl-nhx"
     if not plugin.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"kubectl-nhx.{os.getpid()}.{id(arguments)}"
+        fresh = folder / f"kubectl-nhx.{os.getpid()}.{threading.get_ident()}"
         fresh.write_text(
             f"#!/bin/sh\nexec {sys.executable} -c 'from nhx_gym_operator.cli.main import main; main()' \"$@\"\n"
         )
         fresh.chmod(0o755)
         fresh.rename(plugin)
     path = f"{folder}{os.pathsep}{cluster.environment()['PATH']}"
-    extra = {"PATH": path, "PYTHONPATH": str(ROOT / "operator")}
-    return cluster.run(["kubectl", "nhx", *arguments], timeout=RUN_SECONDS, extra=extra)
+    return {"PATH": path, "PYTHONPATH": str(ROOT / "operator")}
 
 
 def nhx_json(world: World, command: str, job: Object, *arguments: str) -> Any:

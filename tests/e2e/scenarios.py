@@ -218,16 +218,21 @@ def out_of_tokens(world: World) -> Run:
 
 @scenario
 def inference_provider(world: World) -> Run:
-    """Gym's default model type: the field is left out. The results lie in an emptyDir, from where they are saved while
-    the evaluator is there; slow answers leave the time. The agent is bound by hand."""
+    """Submitted by the plugin, from a spec file. Gym's default model type: the field is left out. The results lie in an
+    emptyDir, from where they are saved while the evaluator is there; slow answers leave the time. The agent is bound by
+    hand."""
     by_hand = manifests.BOUND_BY_HAND
     job = manifests.mcqa_job(RUNC.jobs, "inference-provider", port=SLOW_PORT, concurrency=2, **by_hand)
     for left_out in ("modelType", "agentRefName"):
         del job["spec"]["target"]["gym"][left_out]
     job["spec"]["results"] = {"emptyDir": {}}
-    cluster.apply(job)
+    file = world.directory / "gym_agent_eval.json"
+    file.write_text(json.dumps(manifests.as_spec_file(job)))
+    rows, key = f"bundled:{manifests.MCQA_ROWS}", f"{manifests.KEY_SECRET}={manifests.KEY_SECRET}/api-key"
+    beside = [f"--dataset={rows}", f"--secret={key}", "--results=none"]
+    runs.nhx(world, "submit", str(file), *beside, f"--namespace={RUNC.jobs}", f"--name={job['metadata']['name']}")
     _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
-    run = runs.succeeded(world, job, saved=runs.download(world, job))
+    run = runs.succeeded(world, job, saved=runs.download(world, job), manifest=job)
     return Run(run.job, run.states, run.pods, run.logs, facts=run.facts | {"too late": _refused_download(world, job)})
 
 
@@ -357,8 +362,8 @@ def startup_timeout(world: World) -> Run:
 
 @scenario
 def object_store(world: World) -> Run:
-    """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted.
-    Another job then asks for that claim."""
+    """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted: it
+    is read by the deleted job's name. Another job then asks for that claim."""
     namespace, name = COLOCATED.jobs, "uploaded"
     with s3_server(world.directory / "s3", host=NODE_IP) as server:
         bucket = server.bucket("results")
@@ -373,10 +378,14 @@ def object_store(world: World) -> Run:
         cluster.delete("aej", name, namespace)
         stays = f"PersistentVolumeClaim/{name}-results-{uid[:8]}"
         left = _left(namespace, uid, {stays})
+    deleted = [name, f"--namespace={namespace}", f"--image={reference('nhx-tasks')}"]
+    remains = {"logs": runs.nhx(world, "logs", *deleted), "host's": runs.nhx(world, "logs", *deleted, "--role=host")}
+    runs.nhx(world, "download", *deleted, str(world.directory / "remains"))
     another = manifests.mcqa_job(namespace, "uploaded-again")
     another["spec"]["results"] = {"persistentVolumeClaim": {"claimName": stays.partition("/")[2]}}
     cluster.apply(another)
     facts = {"bucket": found, "left": left, "stays": stays, "secret": server.secret_access_key}
+    facts |= {"remains": remains, "kept": tree_of(world.directory / "remains")}
     facts["another"] = runs.failed(world, another).job
     return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts)
 

@@ -27,6 +27,15 @@ def test_a_job_from_flags_is_the_job_that_a_manifest_makes(mcqa_colocated: Run, 
     assert flags == manifest
 
 
+def test_a_job_from_a_spec_file_is_the_job_that_a_manifest_makes(inference_provider: Run) -> None:
+    made, wanted = inference_provider.job["spec"], inference_provider.facts["manifest"]["spec"]
+    assert wanted["target"]["gym"].items() <= made["target"]["gym"].items()
+    (model,) = made["models"]
+    assert wanted["models"][0].items() <= model.items()
+    assert made["tasks"]["dataset"] == wanted["tasks"]["dataset"] and made["results"] == {"emptyDir": {}}
+    assert not made["target"]["gym"].get("envSecrets"), "the model's key is no affair of the sandbox"
+
+
 def test_rows_of_this_machine_are_the_tasks_of_the_image(mcqa_colocated: Run, mcqa_runc: Run) -> None:
     assert mcqa_colocated.bundle and mcqa_runc.bundle
     ids = [{task["id"] for task in rows_of(run.bundle / "tasks.jsonl")} for run in (mcqa_colocated, mcqa_runc)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from e2e.filesets import Staging, _plain_environment
@@ -10,7 +12,8 @@ from e2e.runs import Run
 from nhx_gym_operator.api.tree import digest_of
 from support.job_watch import condition, is_true
 
-RUNS = pytest.mark.parametrize("run", ["wheels_from_a_bucket", "from_the_page"], indirect=True)
+PAGES = ["from_the_page", "wheels_from_the_page"]
+RUNS = pytest.mark.parametrize("run", ["wheels_from_a_bucket", *PAGES], indirect=True)
 
 
 @RUNS
@@ -50,10 +53,22 @@ def test_the_keys_of_a_source_reach_the_stage_container_alone(wheels_from_a_buck
     assert holders == ["stage-environment"]
 
 
-def test_the_pages_commands_end_in_its_table(from_the_page: Run) -> None:
-    said = from_the_page.facts["said"]
-    assert "agentevaljob.evals.nhx.io/capitals condition met" in said
-    assert "fileset.evals.nhx.io/capitals " in said
+@pytest.mark.parametrize("run", PAGES, indirect=True)
+def test_the_pages_commands_wait_for_the_jobs_end_and_show_its_reward(run: Run) -> None:
+    said = run.facts["said"]
+    assert re.search(r"^Succeeded +6/6 ", said, re.MULTILINE), said
+    shown = "fileset.evals.nhx.io/capitals " if run.job["metadata"]["name"] == "capitals" else "gym_reward.reward "
+    assert shown in said
+
+
+def test_a_folder_that_the_plugin_submits_is_installed_with_its_wheels_and_goes_with_the_job(
+    wheels_from_the_page: Run,
+) -> None:
+    log = wheels_from_the_page.logs["gym-host"]
+    assert "near-enough==1.0.0" in log, log[-3000:]
+    uid = wheels_from_the_page.job["metadata"]["uid"]
+    for name, owners in wheels_from_the_page.facts["owned"].items():
+        assert [owner["uid"] for owner in owners] == [uid], name
 
 
 @pytest.mark.parametrize("source", ["claim", "archive"])

@@ -93,6 +93,17 @@ def test_a_retained_claim_is_all_that_a_deleted_job_leaves(object_store: Run) ->
     assert object_store.facts["left"] == [object_store.facts["stays"]]
 
 
+def test_a_deleted_jobs_files_and_logs_are_brought_by_its_name(object_store: Run) -> None:
+    kept, bucket = object_store.facts["kept"], object_store.facts["bucket"]
+    for name in (*BUNDLE, "gym_run/rollouts.jsonl"):
+        assert kept[f"attempt-1/{name}"] == bucket[name], name
+    assert "journal.jsonl" in kept
+    evaluators, gyms = "results of uploaded/evaluator.log", "results of uploaded/attempt-1/gym_run/gym_env.log"
+    remains = object_store.facts["remains"]
+    assert evaluators in remains["logs"] and gyms in remains["logs"]
+    assert evaluators not in remains["host's"] and gyms in remains["host's"]
+
+
 def test_another_jobs_rollouts_on_a_claim_are_refused(object_store: Run) -> None:
     failed = condition(object_store.facts["another"], "Failed")
     assert failed["reason"] == "ResultsNotFresh" and object_store.job["metadata"]["uid"] in failed["message"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from sandboxed_gym.environment_package import load_environment_package
 from nhx_gym_operator.api.fileset import FileSet
 from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.gym_host.requirements import Installed, RequirementError, check
+from support.cli_values import call
 from support.page import Page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +89,34 @@ def test_the_package_with_wheels_is_valid_and_closed(with_wheels: Path, tmp_path
     (with_wheels / "wheels" / wheel).unlink()
     with pytest.raises(RequirementError, match=r"requirements\.txt, line 2: 'near-enough>=1'"):
         check(with_wheels, Installed([str(tmp_path)]), TAGS)
+
+
+def test_the_folder_with_wheels_is_one_that_the_pages_command_submits(
+    with_wheels: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(with_wheels.parent)
+    shutil.copy(EXAMPLE / "rows.jsonl", "rows.jsonl")
+    submit, *_ = PAGE.commands("run-with-wheels").replace("\\\n", "").splitlines()
+    kubectl, nhx, *arguments = shlex.split(submit)
+    assert (kubectl, nhx) == ("kubectl", "nhx")
+
+    result = call(*arguments, "--dry-run")
+
+    assert result.exit_code == 0, result.output
+    made = {each["kind"]: each for each in yaml.safe_load_all(result.output)}
+    gym = AgentEvalJob.model_validate(made["AgentEvalJob"]).spec.target.gym
+    files = FileSet.model_validate(made["FileSet"])
+    assert gym.environment and gym.environment.file_set.name == files.metadata.name
+    assert files.spec.source.config_map
+    paths = {item.path for item in files.spec.source.config_map.items or []}
+    assert paths == {path.relative_to(with_wheels).as_posix() for path in example_files(with_wheels)}
+    assert "wheels/near_enough-1.0.0-py3-none-any.whl" in paths
+
+
+def test_no_page_waits_for_a_good_end_alone():
+    """A job that fails never has the condition, and the command would wait to its timeout."""
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        assert "condition=Complete" not in page.read_text(), page.name
 
 
 def test_the_library_scores_by_nearness(with_wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
