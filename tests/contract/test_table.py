@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "compatibility.md"
 NOT_YET = "not yet"
 VERDICTS = ("**Same**", "**Differs**", "**No counterpart**", "**Not yet**")
-TEST = re.compile(r"(unit|cluster|e2e|contract)/test_\w+\.py::test_\w+")
+TEST = re.compile(r"(unit|unit/policies|cluster|e2e|contract)/test_\w+\.py::test_\w+")
 
 
 @dataclass(frozen=True)

@@ -214,13 +214,6 @@ def test_a_lost_evaluator_is_followed_by_the_next_attempt(observation):
     assert condition_of(decision, "Running")["reason"] == "EvaluatorLost"
 
 
-def test_an_evicted_pod_is_lost_in_the_kubelets_words():
-    of = workload()
-    pod = evaluator(of, phase="Failed", reason="Evicted", message="The node was low on resource: memory")
-    decision = decide(observe(pods=(pod,), inputs=Inputs()), NOW)
-    assert "low on resource: memory" in condition_of(decision, "Running")["message"]
-
-
 def test_the_pods_of_a_lost_attempt_go_before_new_ones_come():
     decision = decide(observe(pods=(host(workload()),)), NOW)
     assert kinds(decision) == ["DeletePod mcqa-host-0-1"]
@@ -255,15 +248,6 @@ def test_pods_are_given_their_time_to_end_however_long_the_job_has_waited_before
     assert kinds(decision) == ["DeletePod mcqa-host-0-1"] and decision.requeue_after == 900
 
 
-def test_the_seventh_lost_attempt_is_the_last():
-    owner = job(status=accepted_status(attempt=7))
-    decision = decide(gone(owner), NOW)
-    assert condition_of(decision, "Failed")["reason"] == "EvaluatorLost"
-    assert "7 attempts" in condition_of(decision, "Failed")["message"]
-    last_but_one = decide(gone(job(status=accepted_status(attempt=6))), NOW)
-    assert kinds(last_but_one)[-1].startswith("CreateTogether mcqa-evaluator-7")
-
-
 def empty_dir(**status):
     return job(status=accepted_status(**status), **EMPTY_DIR)
 
@@ -287,22 +271,6 @@ def test_results_in_an_empty_dir_are_lost_with_it_and_nothing_is_collected_twice
     assert condition_of(decision, "Failed")["reason"] == "ResultsLost"
     assert "persistentVolumeClaim" in condition_of(decision, "Failed")["message"]
     assert decision.actions == ()
-
-
-@pytest.mark.parametrize(
-    "observation",
-    [
-        gone(empty_dir(), ghosts=(evaluator(workload()),)),
-        gone(
-            empty_dir(),
-            ghosts=(evaluator(workload(), states=STARTED),),
-            progress=progress(Stage.STARTING, hosts_ready=0),
-        ),
-    ],
-    ids=["never started", "still starting"],
-)
-def test_an_empty_dir_into_which_nothing_was_collected_is_no_loss(observation):
-    assert kinds(decide(observation, NOW))[-1].startswith("CreateTogether mcqa-evaluator-2")
 
 
 # Finished jobs
@@ -338,28 +306,6 @@ def test_hosts_that_do_not_end_by_themselves_are_removed_a_minute_after_the_eval
     early = over(pods, after(-30))
     assert early.actions == () and early.requeue_after == pytest.approx(30)
     assert kinds(over(pods, NOW)) == ["DeletePod mcqa-host-0-1"]
-
-
-def test_pods_that_ended_stay_for_their_logs():
-    pods = (
-        finished_evaluator(workload(), outcome()),
-        host(workload(), states={"gym-host": ended()}, phase="Succeeded"),
-    )
-    assert over(pods, after(10_000)).actions == ()
-
-
-def test_pods_of_a_job_that_the_operator_ended_are_removed_at_once():
-    failed = [condition("Accepted", True, "Accepted"), condition("Failed", True, "PodStartTimeout")]
-    owner = job(status=accepted_status(phase="Failed", conditions=failed))
-    pods = (evaluator(workload()), host(workload()))
-    assert kinds(over(pods, owner=owner)) == ["DeletePod mcqa-evaluator-1", "DeletePod mcqa-host-0-1"]
-
-
-def test_a_host_whose_gate_failed_stays_for_its_log_before_its_phase_says_so():
-    failed = [condition("Accepted", True, "Accepted"), condition("Failed", True, "SandboxOpen")]
-    owner = job(status=accepted_status(phase="Failed", conditions=failed))
-    pods = (evaluator(workload()), host(workload(), states={"sandbox-gate": ended(3)}, phase="Pending"))
-    assert kinds(over(pods, owner=owner)) == ["DeletePod mcqa-evaluator-1"]
 
 
 def test_an_end_is_written_before_pods_are_removed():

@@ -72,33 +72,18 @@ def test_a_job_whose_spec_can_no_longer_be_read_keeps_the_status_it_has():
     assert decide(new(owner, invalid=invalid), NOW).status == refused.status
 
 
-@pytest.mark.parametrize(
-    ("param", "field"),
-    [("policy_base_url", "baseUrl"), ("policy_api_key", "apiKey"), ("policy_model_name", "model")],
-)
-def test_a_model_route_in_hydra_params_is_refused_with_the_field_it_belongs_in(param, field):
-    refused = condition_of(decided("mcqa", hydraParams={param: "sk-very-secret"}), "Failed")
-    assert refused["reason"] == "InvalidSpec"
-    assert param in refused["message"] and f"spec.models[name=policy].{field}" in refused["message"]
-    assert "sk-very-secret" not in refused["message"]
-
-
-def test_hydra_params_that_no_pod_could_carry_are_refused_with_their_size():
-    refused = condition_of(decided("mcqa", hydraParams={"a": "x" * 70_000}), "Failed")
-    assert refused["reason"] == "InvalidSpec" and "65536" in refused["message"]
-
-
-def nested(levels):
-    value = 1
-    for _ in range(levels):
-        value = {"a": value}
-    return value
-
-
-def test_hydra_params_that_no_serialiser_could_follow_are_refused():
-    refused = condition_of(decided("mcqa", hydraParams={"a": [nested(5000)]}), "Failed")
+def test_hydra_params_fail_the_job_before_anything_else_has_to_follow_them():
+    nested = 1
+    for _ in range(5000):
+        nested = {"a": nested}
+    refused = condition_of(decided("mcqa", hydraParams=nested), "Failed")
     assert refused["reason"] == "InvalidSpec" and "64 levels" in refused["message"]
-    assert condition_of(decided("mcqa", hydraParams=nested(64)), "Failed") is None
+
+
+def test_hydra_params_are_judged_for_the_placement_that_the_job_gets():
+    params = {"a b": 1}
+    assert not holds(decided("mcqa", hydraParams=params), "Failed")
+    assert holds(decided("mcqa", {"sandbox": {"mode": "Disabled"}}, hydraParams=params), "Failed")
 
 
 def test_a_spec_whose_parts_fit_but_not_together_is_refused():
@@ -134,110 +119,3 @@ def test_the_lower_bound_holds_and_the_evaluator_is_told_whose_it_is(limits, own
     assert not holds(decide(new(owner, installation=installation(limits=limits)), NOW), "Failed")
     bound = plans.evaluator_plan(workload(owner, options=settings(limits=limits))).max_rollouts
     assert (bound and (bound.value, bound.setting)) == expected
-
-
-ODD = [
-    {"a b": 1},
-    {"a=b": 1},
-    {"it's": 1},
-    {'a"b': 1},
-    {"a": {"b/c:d": 1}},
-    {"a": {"schlüssel": 1}},
-    {"a@b": 1},
-    {"a[0]": 1},
-    {"7.a": 1},
-    {"a.007": 1},
-    {"a": [{"b c": 1}]},
-    {"a": [[{"true": 1}]]},
-    {"a": [{"b": {"$c": 1}}]},
-]
-
-
-@pytest.mark.parametrize("params", ODD)
-def test_a_key_that_gyms_command_line_has_no_words_for_is_refused_by_name_where_that_is_used(params):
-    (key,) = [key for key in keys_of(params) if key not in "abc"]
-    refused = condition_of(decided("mcqa", {"sandbox": {"mode": "Disabled"}}, hydraParams=params), "Failed")
-    assert refused["reason"] == "InvalidSpec"
-    assert "spec.target.gym.hydraParams" in refused["message"] and repr(key) in refused["message"]
-    assert not holds(decided("mcqa", hydraParams=params), "Failed"), "a sandboxed Gym is told in JSON"
-
-
-def keys_of(value):
-    if isinstance(value, dict):
-        return [key for entry, inner in value.items() for key in (entry, *keys_of(inner))]
-    return [key for inner in value for key in keys_of(inner)] if isinstance(value, list) else []
-
-
-@pytest.mark.parametrize("text", ["C:\\dir\\", "it\\'s"])
-def test_a_text_that_gyms_command_line_cannot_be_told_is_refused_by_its_place_and_not_repeated(text):
-    params = {"a": {"b": ["fine", text]}}
-    refused = condition_of(decided("mcqa", {"sandbox": {"mode": "Disabled"}}, hydraParams=params), "Failed")
-    assert "hydraParams.a.b has a backslash" in refused["message"] and text not in refused["message"]
-    assert not holds(decided("mcqa", hydraParams=params), "Failed")
-
-
-@pytest.mark.parametrize("mode", ["Auto", "Disabled"])
-@pytest.mark.parametrize("params", [{"": 1}, {"a..b": 1}, {"a": {"b.": 1}}])
-def test_a_key_that_names_nothing_is_refused_in_both_placements(mode, params):
-    refused = condition_of(decided("mcqa", {"sandbox": {"mode": mode}}, hydraParams=params), "Failed")
-    assert refused["reason"] == "InvalidSpec" and "names nothing" in refused["message"]
-
-
-@pytest.mark.parametrize("mode", ["Auto", "Disabled"])
-def test_keys_that_hydra_reads_as_they_stand_pass_in_both_placements(mode):
-    body = {"logit_bias": {"50256": -100}, "$defs": {"a-b": {"_c": 1}}, "true": [{"x.y-z": {"t": 'it\'s "q", [x]'}}]}
-    assert not holds(decided("mcqa", {"sandbox": {"mode": mode}}, hydraParams={"m.n": {"extra_body": body}}), "Failed")
-
-
-ROUTE = {"policy_model": {"responses_api_models": {"openai_model": {"openai_base_url": "http://elsewhere/v1"}}}}
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"judge_base_url": "http://judge/v1"}, ("hydraParams.judge_base_url", "spec.models", "${judge_base_url}")),
-        (ROUTE, ("policy_model.responses_api_models.openai_model.openai_base_url", "spec.models")),
-        (
-            {"m.responses_api_models.vllm_model.base_url": ["http://a/v1"]},
-            ("m.responses_api_models.vllm_model.base_url",),
-        ),
-        ({"m": {"responses_api_models": {"vllm_model": {"model": "org/other"}}}}, ("vllm_model.model", "spec.models")),
-        ({"judge_model_name": "org/other"}, ("hydraParams.judge_model_name", "spec.models")),
-    ],
-)
-def test_a_route_to_a_model_that_is_not_declared_is_refused(params, words):
-    refused = condition_of(decided("mcqa", hydraParams=params), "Failed")
-    assert refused["reason"] == "InvalidSpec"
-    assert all(word in refused["message"] for word in words), refused["message"]
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"api_key": "k"},
-        {"judge": {"responses_api_models": {"vllm_model": {"api_key": "literal"}}}},
-        {"search": {"resources_servers": {"search": {"tavily_api_key": "literal"}}}},
-        {"a.b.auth_token": "literal"},
-        {"a": [{"password": "literal"}]},
-        {"a": {"innocent": "nvapi-literal0123456789"}},
-    ],
-)
-def test_a_credential_in_hydra_params_is_refused_with_its_place_and_never_repeated(params):
-    refused = condition_of(decided("mcqa", hydraParams=params), "Failed")
-    assert refused["reason"] == "InvalidSpec"
-    assert "spec.target.gym.hydraParams." in refused["message"] and "envSecrets" in refused["message"]
-    assert "literal" not in refused["message"]
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"judge": {"responses_api_models": {"vllm_model": {"api_key": "${judge_api_key}", "model": "org/Name-3.2"}}}},
-        {"judge": {"responses_api_models": {"vllm_model": {"base_url": "http://127.0.0.1:9/v1"}}}},
-        {"search": {"resources_servers": {"search": {"base_url": "http://tools/", "key": "${oc.env:SEARCH_KEY}"}}}},
-        {"policy_model": {"responses_api_models": {"vllm_model": {"extra_body": {"max_tokens": 16}}}}},
-        {"model": {"temperature": 0.7}},
-    ],
-)
-def test_references_and_settings_that_are_no_routes_pass(params):
-    assert condition_of(decided("mcqa", hydraParams=params), "Failed") is None

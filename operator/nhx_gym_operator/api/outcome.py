@@ -23,6 +23,11 @@ MAX_AGGREGATE_NAME = 256
 MAX_DECODED_BYTES = 64 * 1024
 """A compressed outcome that would grow beyond this is refused: the message comes from a container."""
 
+REWARD_PREFIX = "gym_reward."
+"""How the names of all aggregates of Gym's rewards begin, as the SDK's `GymRewardMetric` gives them."""
+REWARD = f"{REWARD_PREFIX}reward"
+"""The mean reward of all rollouts."""
+
 STATISTICS = ("mean", "min", "max", "median", "std_dev", "sample_std_dev")
 """Fields of an aggregate that only a range has."""
 _COMPRESSED_PREFIX = b"z1:"

@@ -15,7 +15,7 @@ from ..api.constants import (
     CONTAINER_STAGE,
     CONTAINER_STAGE_DATASET,
 )
-from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
+from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD
 from ..api.wire import Aggregate, Outcome, Progress
 from ..workloads import plans
 from ..workloads.workload import Workload
@@ -24,7 +24,6 @@ from .draft import StatusDraft
 
 Manifest = dict[str, Any]
 
-REWARD = "gym_reward.reward"
 _ROLES = {
     CONTAINER_EVALUATE: "evaluator",
     CONTAINER_STAGE: "stage",

@@ -17,13 +17,12 @@ from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 from nhx_evals_sdk.values.results import AggregateScore
 
 from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, STATISTICS, encode_outcome
+from nhx_gym_operator.api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD_PREFIX, STATISTICS, encode_outcome
 from nhx_gym_operator.api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress, Stage
 
 from .plan import Paths
 from .rollouts import Failure
 
-REWARD = "gym_reward."
 GYM = "runner.gym."
 MAX_MESSAGE = 1500
 SDK_PACKAGE = "nemo-helix-plugin"
@@ -76,7 +75,7 @@ def aggregates_of(summary: AgentEvalSummary) -> tuple[list[Aggregate], int]:
     """The aggregates that a status shows, the reward's first, and how many more the bundle has."""
     scores = summary.scores.scores
     fitting: dict[str, AggregateScore] = {}
-    for score in sorted(scores, key=lambda score: not score.name.startswith(REWARD)):
+    for score in sorted(scores, key=lambda score: not score.name.startswith(REWARD_PREFIX)):
         if len(score.name) <= MAX_AGGREGATE_NAME:
             fitting.setdefault(score.name, score)
     shown = [_aggregate(score) for score in list(fitting.values())[:MAX_AGGREGATES]]
