@@ -32,7 +32,11 @@ GROUPS = ("network", "secrets", "evaluator", "forgery", "container")
 FORGED = ("index", "nan", "infinity", "tokens", "nesting", "escapes", "log")
 """Answers of `app.py`, a row each."""
 LAST = {"gvisor": [], "runc": ["end"]}
-FAILED_ROWS = ("nan", "infinity", "nesting", "escapes")
+REFUSED_ROWS = ("secrets", "evaluator")
+"""Rows over which the gateway refuses a model call: no reward may stand on such a one."""
+UNREAL_ROWS = ("nan", "infinity", "nesting", "escapes")
+"""Rows whose answer is none."""
+FAILED_ROWS = (*REFUSED_ROWS, *UNREAL_ROWS)
 TOKEN = "/var/run/secrets/nhx/tokens/host"
 KEY_PATTERN = "sk-e2e-[0-9a-f]{24}"
 RUNTIMES = {"gvisor": (GVISOR, "gvisor"), "runc": (RUNC, None)}
@@ -59,14 +63,19 @@ class HostileRun(Run):
 
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The environment's word on each rollout, by the row's attack."""
+        """The environment's word on each rollout that has a reward, by the row's attack."""
         if self.bundle is None:
             raise AssertionError("the run has no bundle")
-        return {row["attack"]: row for row in rows_of(self.bundle / "gym_run/rollouts.jsonl")}
+        finished = self.bundle / "gym_run/rollouts.jsonl"
+        if finished.exists():
+            return {row["attack"]: row for row in rows_of(finished)}
+        # A cancelled job leaves its journal.
+        records = [line["record"] for line in rows_of(self.bundle / "journal.jsonl")]
+        return {record["result"]["attack"]: record["result"] for record in records if record["kind"] == "result"}
 
     def saw(self, attack: str) -> Any:
-        """What an attack says that it saw."""
-        attempts = [attempt for row in self.rows.values() for attempt in row["attempts"]]
+        """What an attack says that it saw. Each row holds what was tried so far; the last one, all of it."""
+        attempts = max((row["attempts"] for row in self.rows.values()), key=len)
         found = [attempt["saw"] for attempt in attempts if attempt["attack"] == attack]
         if len(found) != 1:
             raise AssertionError(f"{attack} was tried {len(found)} times, not once")
@@ -142,7 +151,7 @@ def _job(namespace: str) -> Object:
     }
     rows = {"configMap": {"name": "hostile-rows", "key": "rows.jsonl"}}
     job = manifests.job(namespace, "hostile", rows, gym, manifests.scripted_model())
-    job["spec"]["minCoverage"] = 0.5
+    job["spec"]["minCoverage"] = 0.25
     return job
 
 

@@ -41,5 +41,5 @@ def test_a_host_that_kills_itself_is_named_and_what_was_recorded_stays(hostile: 
     lost = condition(run.facts["lost"], "SandboxReady")
     assert (lost["status"], lost["reason"]) == ("False", "HostLost")
     assert run.status["phase"] == "Cancelled"
-    assert {"network", "secrets", "evaluator", "forgery", "container", "log"} <= run.rows.keys()
+    assert {"network", "forgery", "container", "log"} <= run.rows.keys()
     assert "end" not in run.rows

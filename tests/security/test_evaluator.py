@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from security.scenarios import FAILED_ROWS, FORGED, GROUPS, HostileRun
+from security.scenarios import FAILED_ROWS, FORGED, GROUPS, REFUSED_ROWS, HostileRun
 
 ROWS = len(GROUPS) + len(FORGED)
 OWN_CALLS = 1
@@ -46,8 +46,8 @@ def test_no_request_rides_inside_another(attacked: HostileRun) -> None:
 def test_connections_that_never_end_keep_nobody_out(attacked: HostileRun) -> None:
     saw = attacked.saw("connections-held-open")
     assert saw["held"] > 100 and saw["after"] == 200
-    later = [*GROUPS[GROUPS.index("evaluator") + 1 :], "tokens", "log"]
-    assert set(later) <= attacked.rows.keys(), "rollouts after it were not collected"
+    later = {"forgery", "container", "tokens", "log"}
+    assert later <= attacked.rows.keys(), "rollouts after it were not collected"
 
 
 def test_refusals_stand_in_the_evaluators_log_without_a_token(attacked: HostileRun) -> None:
@@ -63,6 +63,10 @@ def test_calls_that_reached_the_model_are_counted_the_environments_own_too(
     assert set(usage) == {"policy"}
     calls = ROWS + OWN_CALLS
     assert (usage["policy"]["calls"], usage["policy"]["totalTokens"]) == (calls, calls * TOKENS_OF_A_CALL)
+
+
+def test_a_rollout_over_which_a_model_call_was_refused_has_no_reward(attacked: HostileRun) -> None:
+    assert not set(REFUSED_ROWS) & attacked.rows.keys()
 
 
 def test_the_job_tells_how_it_ended_row_by_row(hostile: dict[str, HostileRun]) -> None:

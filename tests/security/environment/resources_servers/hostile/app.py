@@ -1,7 +1,8 @@
 """A resources server that attacks everything around it while it verifies.
 
 A row's `attack` names a group of `attacks.GROUPS`, or one of the forged answers below. What was tried and seen comes
-back in the answer's `attempts`, which is this environment's word and no more: tests judge by what was seen outside.
+back as `attempts`, which is this environment's word and no more: tests judge by what was seen outside. Each answer
+holds all attempts so far: a rollout over which a model call was refused is a failed one, of which nothing is kept.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ FORGED_TOKENS = 10**12
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b[31mSUCCEEDED\x1b[0m\r\x9b31m gym_reward.reward 1.0"
 LOG_FLOOD_BYTES = 12 << 20
 
+_attempts: list[dict[str, Any]] = []
+
 print(f"hostile environment imported {ESCAPES}", flush=True)
 
 
@@ -48,10 +51,10 @@ class HostileServer(SimpleResourcesServer):
     config: BaseResourcesServerConfig
 
     async def verify(self, body: HostileVerifyRequest) -> Response:
-        answer: dict[str, Any] = {**body.model_dump(), "reward": REWARD, "attempts": []}
+        answer: dict[str, Any] = {**body.model_dump(), "reward": REWARD, "attempts": _attempts}
         if body.attack in attacks.GROUPS:
             targets = await asyncio.to_thread(attacks.wait_for_targets)
-            answer["attempts"] = await asyncio.to_thread(attacks.run_group, body.attack, targets)
+            _attempts.extend(await asyncio.to_thread(attacks.run_group, body.attack, targets))
         else:
             getattr(self, f"forge_{body.attack}")(answer)
         return Response(json.dumps(answer), media_type="application/json")
