@@ -364,6 +364,29 @@ def test_the_host_role_of_a_colocated_job_points_at_the_evaluator(cluster):
     assert result.exit_code == ExitCode.NOT_FOUND and "--role evaluator" in result.output
 
 
+def test_following_bears_with_a_cluster_that_is_away_for_a_while(cluster, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.cli.logs.POLL_SECONDS", 0.01)
+    cluster.write("jobs", [job(phase="Running")])
+    cluster.write("pods", [evaluator()])
+    cluster.add_log("mcqa-evaluator-1", "agent-evaluate", "one\n")
+    cluster.write("script", {"story": [{}, {}, "away", "away", {"phase": "Succeeded"}]})
+
+    result = call("logs", "mcqa", "--follow")
+
+    assert result.exit_code == 0, result.output
+    assert "mcqa-evaluator-1/agent-evaluate | one" in result.output
+
+
+def test_cancelling_bears_with_a_cluster_that_is_away_for_a_while(cluster, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.cli.cancel.POLL_SECONDS", 0.01)
+    cluster.write("jobs", [job(phase="Running")])
+    cluster.write("script", {"story": [{}, {}, "away", {"phase": "Cancelled"}]})
+
+    result = call("cancel", "mcqa", "--wait")
+
+    assert result.exit_code == 0 and "Cancelled" in result.output
+
+
 def test_following_prints_each_line_with_its_container_and_ends_with_the_job(cluster):
     cluster.write("jobs", [job()])
     cluster.write("pods", [evaluator(), host()])

@@ -101,11 +101,20 @@ def test_a_cluster_that_is_away_for_a_while_is_asked_again(cluster):
 
 
 def test_a_cluster_that_stays_away_is_given_up(cluster, monkeypatch):
-    monkeypatch.setattr("nhx_gym_operator.cli.watch.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("nhx_gym_operator.client.patience.PATIENCE_SECONDS", 0.0)
     cluster.write("jobs", [job(**running(4))])
     cluster.write("script", {"story": [{}, "away", "away"]})
 
     assert call("watch", "mcqa").exit_code == ExitCode.ERROR
+
+
+def test_a_log_that_a_condition_quotes_does_not_break_the_one_line_of_a_change(cluster):
+    quoted = [condition("Failed", True, "HostStartupFailed", "Gym did not start; it said:\n  line 1\n  line 2")]
+    cluster.write("jobs", [job(phase="Failed", conditions=quoted)])
+
+    (line,) = call("watch", "mcqa").stdout.splitlines()
+
+    assert line.endswith("Gym did not start; it said: …")
 
 
 def test_a_terminal_shows_bar_reward_failures_and_pods():

@@ -6,7 +6,8 @@ import json
 import time
 
 from ..client.jobs import JOB_RESOURCE, Job, get_job
-from ..client.kubectl import Kubectl, TimedOut
+from ..client.kubectl import Kubectl, TimedOut, UserError
+from ..client.patience import Patience
 from .output import span
 
 POLL_SECONDS = 1.0
@@ -23,11 +24,17 @@ def cancel(kubectl: Kubectl, name: str) -> Job:
 
 def until_ended(kubectl: Kubectl, job: Job, timeout: float | None) -> Job:
     deadline = None if timeout is None else time.monotonic() + timeout
+    patience = Patience()
     while not job.finished:
         if deadline is not None and time.monotonic() > deadline:
             raise TimedOut(f"job `{job.name}` has not ended within {span(timeout or 0)} ({job.says}).")
         time.sleep(POLL_SECONDS)
-        job = get_job(kubectl, job.name)
+        try:
+            job = get_job(kubectl, job.name)
+        except UserError as error:
+            patience.bear(error)
+        else:
+            patience.answered()
     return job
 
 

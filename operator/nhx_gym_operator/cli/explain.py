@@ -15,7 +15,7 @@ from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, 
 from ..client.jobs import Body, Job, container_spec, container_state, pods_of
 from ..client.kubectl import Kubectl, KubectlError, UserError
 from .advice import advice
-from .output import age, say, seconds_since, span, table
+from .output import age, first_line, say, seconds_since, span, table
 from .podwords import PodWords, words_of
 
 LOG_LINES = 10
@@ -278,17 +278,11 @@ def _conditions(conditions: Iterable[Body], cause: Body) -> Iterable[tuple[str, 
         holds = words.get(entry["status"], "unknown")
         # The cause stands at the top in full.
         message = entry.get("message", "")
-        message = "see above" if message and message == cause.get("message") else _first_line(message)
+        message = "see above" if message and message == cause.get("message") else first_line(message)
         yield entry["type"], holds, age(entry.get("lastTransitionTime")), entry["reason"], message
 
 
 def _event_rows(events: Iterable[Event]) -> Iterable[tuple[Any, ...]]:
     for event in events:
         times = f" (x{event.count})" if event.count > 1 else ""
-        yield f"{age(event.when)}{times}", event.about, event.reason, _first_line(event.message)
-
-
-def _first_line(text: str) -> str:
-    """A log that is quoted in full elsewhere would hide the events around it."""
-    first, _, rest = text.partition("\n")
-    return f"{first} …" if rest else first
+        yield f"{age(event.when)}{times}", event.about, event.reason, first_line(event.message)

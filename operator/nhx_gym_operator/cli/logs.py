@@ -30,6 +30,7 @@ from ..client.jobs import (
     role_of,
 )
 from ..client.kubectl import Kubectl, KubectlError, NotFound, UserError
+from ..client.patience import Patience
 from .output import print_json_line
 
 POLL_SECONDS = 2.0
@@ -249,21 +250,33 @@ class Follower:
         self._threads: list[threading.Thread] = []
         self._seen: set[tuple[str, str]] = set()
         self._announced = ""
+        self._patience = Patience()
 
     def run(self) -> None:
         """Returns when the job has finished and its last lines are printed."""
         try:
-            while not self._step():
+            while not self._stepped():
                 time.sleep(POLL_SECONDS)
             self._drain()
         finally:
             for process in self._processes:
                 process.terminate()
 
+    def _stepped(self) -> bool:
+        """Whether the job has finished; not, while the cluster gives no answer."""
+        try:
+            finished = self._step()
+        except UserError as error:
+            self._patience.bear(error)
+            self._announce(f"the cluster gives no answer, asking again: {str(error).splitlines()[0]}")
+            return False
+        self._patience.answered()
+        return finished
+
     def _step(self) -> bool:
         job = get_job(self._kubectl, self._job.name)
         if job.uid != self._job.uid:
-            raise UserError(f"job `{job.name}` was deleted and made anew; call again to follow the new one.")
+            raise NotFound(f"job `{job.name}` was deleted and made anew; call again to follow the new one.")
         pods = pods_of(self._kubectl, job)
         for source in sources_of(pods, self._role):
             if source.has_log and source.key not in self._seen:

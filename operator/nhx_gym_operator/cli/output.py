@@ -50,6 +50,12 @@ def say(console: Console, line: str = "") -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def first_line(text: str) -> str:
+    """Of a text that is shown in full elsewhere: a quoted log would hide what stands around it."""
+    first, _, rest = text.partition("\n")
+    return f"{first} …" if rest else first
+
+
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iterable[str] = ()) -> Table:
     """As kubectl draws one. `right` names the columns of numbers."""
     numbers = set(right)

@@ -14,13 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..client.jobs import Body, Job, get_job, pods_of
-from ..client.kubectl import Kubectl, KubectlError, NotFound, TimedOut, UserError
-from .output import age, print_json_line, say, seconds_since, span, table
+from ..client.kubectl import Kubectl, NotFound, TimedOut, UserError
+from ..client.patience import Patience
+from .output import age, first_line, print_json_line, say, seconds_since, span, table
 from .podwords import PodWords, words_of
 
 POLL_SECONDS = 2.0
-PATIENCE_SECONDS = 120.0
-"""How long a cluster that gives no answer is asked again: an API server that restarts is no reason to stop."""
 _BAR_WIDTH = 40
 
 
@@ -55,7 +54,9 @@ class View:
 
     @property
     def message(self) -> str:
-        return self.job.cause.get("message") or self.job.cause.get("reason") or "no operator has looked at the job yet"
+        """In one line: a failed start quotes the end of Gym's log, and `explain` has it whole."""
+        cause = self.job.cause
+        return first_line(cause.get("message") or cause.get("reason") or "no operator has looked at the job yet")
 
 
 def look(kubectl: Kubectl, name: str) -> View:
@@ -86,17 +87,14 @@ def watch(
 
 def _look_again(kubectl: Kubectl, first: Job, errors: Console) -> View:
     """Bears with a cluster that is away for a while, which `first` has shown to be there."""
-    since: float | None = None
+    patience = Patience()
     while True:
         try:
             view = look(kubectl, first.name)
         except NotFound:
             raise NotFound(f"job `{first.name}` was deleted while it was watched.") from None
         except UserError as error:
-            final = isinstance(error, KubectlError) and (error.forbidden or error.not_found)
-            since = since or time.monotonic()
-            if final or time.monotonic() - since > PATIENCE_SECONDS:
-                raise
+            patience.bear(error)
             say(errors, f"the cluster gives no answer, asking again: {str(error).splitlines()[0]}")
             time.sleep(POLL_SECONDS)
             continue

@@ -24,11 +24,10 @@ from ..api.constants import Phase
 from ..client.download import download
 from ..client.jobs import JOB_RESOURCE, Job, get_job
 from ..client.kubectl import Kubectl, KubectlError, UserError
+from ..client.patience import Patience
 from .bundle import read_bundle
 
 POLL_SECONDS = 2.0
-_PATIENCE_SECONDS = 120.0
-"""How long an API server may be out of reach before waiting gives up."""
 _READER_SECONDS = 1800
 _STATUS = {
     Phase.PENDING: HelixJobStatus.PENDING,
@@ -192,12 +191,12 @@ def _watch(
     resource: AgentEvaluatorJobResource, on_progress: OnProgress | None, timeout: float | None, poll: float
 ) -> Iterator[float]:
     """Looks at the job at each step and says how long to wait for the next."""
-    started = reached = time.monotonic()
+    started = time.monotonic()
+    patience = Patience()
     told: JobProgress | None = None
     while True:
-        job = _look_patiently(resource, reached)
+        job = _look_patiently(resource, patience)
         if job is not None:
-            reached = time.monotonic()
             progress = _progress(job)
             if on_progress is not None and progress != told:
                 on_progress(progress)
@@ -213,16 +212,17 @@ def _watch(
         yield poll if left is None else min(poll, left)
 
 
-def _look_patiently(resource: AgentEvaluatorJobResource, reached: float) -> Job | None:
+def _look_patiently(resource: AgentEvaluatorJobResource, patience: Patience) -> Job | None:
     """None while the API server is out of reach for a moment: a long run should survive that."""
     try:
-        return resource._look()
+        job = resource._look()
     except JobNotCompletedError:
         raise
-    except UserError:
-        if time.monotonic() - reached > _PATIENCE_SECONDS:
-            raise
+    except UserError as error:
+        patience.bear(error)
         return None
+    patience.answered()
+    return job
 
 
 def _progress(job: Job) -> JobProgress:
