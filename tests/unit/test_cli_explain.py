@@ -71,6 +71,41 @@ def test_a_deadlines_advice_is_about_what_was_waited_for(cluster):
     assert not any("goes on by itself" in line for line in lines)
 
 
+WAITED_FOR = {
+    "Secret 'k' does not exist, needed by pod 'e'; create it": "SecretNotFound",
+    "Secret 'k' has no key 'v', needed by pod 'e'; add it": "SecretKeyMissing",
+    "ConfigMap 'rows' does not exist in namespace 'evals'; create it or name another": "ConfigMapNotFound",
+    "ConfigMap 'rows' has no key 'b'; it has 'a'": "ConfigMapKeyMissing",
+    "ConfigMap 'files' of FileSet 'mine' has no key 'app.py'; it has 'a'": "ConfigMapKeyMissing",
+    "ConfigMap 'files' of FileSet 'mine' is empty; add the files as keys": "FileSetNotResolved",
+    "FileSet 'mine' is not one that this operator knows; apply it again: source": "FileSetNotResolved",
+    "FileSet 'mine' does not exist in namespace 'evals'; create it or name another": "FileSetNotFound",
+    "FileSet 'mine' has no file 'rows.jsonl'; it has 'a'": "FileSetFileMissing",
+    "FileSet 'mine' has purpose 'dataset', 'environment' is needed": "FileSetWrongPurpose",
+    "PersistentVolumeClaim 'rows' does not exist in namespace 'evals'; create it": "ClaimNotFound",
+    "the operator may not get configmaps in namespace 'evals'; its role lacks that right: no": "AccessDenied",
+    "pod 'e' finds no node: 0/1 nodes": "Unschedulable",
+    "pod 'e' cannot pull the image of 'x': denied; a pull secret is missing in namespace 'evals': y": (
+        "PullSecretNotFound"
+    ),
+    "pod 'e' cannot pull the image of 'x': not found": "ImagePullFailed",
+    "pod 'e' waits for a volume: not attached": "VolumeNotReady",
+    "container 'x' of pod 'e' cannot be made: no user": "ContainerConfigError",
+}
+
+
+@pytest.mark.parametrize("message", WAITED_FOR)
+def test_every_wait_that_ran_out_is_explained_by_what_was_waited_for(message):
+    """The messages are those of controller/inputs.py and controller/policies/podproblems.py."""
+    ended = condition("Failed", True, "InputsTimeout", f"{message}; still so after 600 s (the operator's setting x)")
+    cause = condition("Accepted", False, WAITED_FOR[message], message)
+    body = Job(job(phase="Failed", conditions=[ended]))
+
+    (expected, *_), (first, *_) = advice.advice(body, cause), advice.advice(body, ended)
+
+    assert first == expected
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

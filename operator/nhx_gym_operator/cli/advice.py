@@ -307,9 +307,17 @@ _WAITED_FOR = (
     (re.compile(r"Secret '[^']+' does not exist"), AcceptedReason.SECRET_NOT_FOUND),
     (re.compile(r"FileSet '[^']+' does not exist"), AcceptedReason.FILESET_NOT_FOUND),
     (re.compile(r"ConfigMap '[^']+' does not exist"), AcceptedReason.CONFIG_MAP_NOT_FOUND),
+    (re.compile(r"ConfigMap '[^']+'.* has no key"), AcceptedReason.CONFIG_MAP_KEY_MISSING),
+    (re.compile(r"PersistentVolumeClaim '[^']+' does not exist"), AcceptedReason.CLAIM_NOT_FOUND),
+    (re.compile(r"FileSet '[^']+' has no file"), AcceptedReason.FILESET_FILE_MISSING),
+    (re.compile(r"FileSet '[^']+' has purpose"), AcceptedReason.FILESET_WRONG_PURPOSE),
+    (re.compile(r"FileSet '[^']+' is (empty|not one that)"), AcceptedReason.FILESET_NOT_RESOLVED),
+    (re.compile(r"the operator may not"), AcceptedReason.ACCESS_DENIED),
     (re.compile(r"finds no node"), PodReason.UNSCHEDULABLE),
+    (re.compile(r"a pull secret is missing"), PodReason.PULL_SECRET_NOT_FOUND),
     (re.compile(r"cannot pull the image"), PodReason.IMAGE_PULL_FAILED),
     (re.compile(r"waits for a volume"), PodReason.VOLUME_NOT_READY),
+    (re.compile(r"cannot be made"), PodReason.CONTAINER_CONFIG_ERROR),
 )
 
 
