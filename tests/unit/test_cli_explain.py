@@ -121,7 +121,7 @@ def test_every_wait_that_ran_out_is_explained_by_what_was_waited_for(message):
             "[SSLCertVerificationError: certificate verify failed]",
             "does not trust the certificate",
         ),
-        ("something else", "Try the endpoint with the same key"),
+        ("something else", "model org/name, key api-key of Secret my-model."),
     ],
 )
 def test_a_model_that_answers_no_call_is_explained_by_its_own_words(cluster, answer, words):
@@ -144,6 +144,20 @@ def test_a_judge_that_answers_no_call_is_explained_by_its_own_endpoint(cluster):
 
     assert "https://judge.example.org/v1/models" in output and "judges-key" in output
     assert "models.example.org" not in output
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [("HTTP 401 from the model server: no key", "The endpoint wants a key"), ("something else", "without a key")],
+)
+def test_a_model_without_a_key_is_not_advised_about_one_that_it_does_not_have(cluster, answer, words):
+    models = [{name: value for name, value in SPEC["models"][0].items() if name != "apiKey"}]
+    conditions = failed("ModelUnavailable", f"model policy answered no call: {answer}")
+    cluster.write("jobs", [job(spec={"models": models}, phase="Failed", conditions=conditions)])
+
+    output = call("explain", "mcqa").output
+
+    assert words in output and "Secret ?" not in output and "key KEY" not in output
 
 
 class Endpoint(BaseHTTPRequestHandler):

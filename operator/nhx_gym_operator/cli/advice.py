@@ -164,7 +164,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _AGAIN,
     ),
     RunReason.MODEL_UNAVAILABLE: (
-        "Try the endpoint with the same key: {base_url}, model {model}, key {key} of Secret {secret}.",
+        "Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}.",
         _AGAIN,
     ),
     RunReason.COLLECTION_TIMEOUT: (
@@ -228,6 +228,12 @@ _KEY_REFUSED = (
     "curl --config - {base_url}/models`.",
     _AGAIN,
 )
+_KEY_WANTED = (
+    "The endpoint wants a key, and the job has none for it: put the key into a Secret (`kubectl create secret generic "
+    "NAME --from-file=api-key=FILE -n {namespace}`) and name that in spec.models[].apiKey.secretKeyRef. Or the "
+    "endpoint refuses callers from this cluster, or model {model}.",
+    _AGAIN,
+)
 _NOT_THERE = (
     "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
     "({model}); `curl {base_url}/models` lists its models. With target.gym.modelType openai_model it must serve "
@@ -289,6 +295,8 @@ def advice(job: Job, cause: Body) -> list[str]:
     found = ADVICE.get(reason, UNKNOWN)
     if reason == RunReason.MODEL_UNAVAILABLE:
         found = next((better for words, better in _MODEL_WORDS if words.search(message)), found)
+    if found is _KEY_REFUSED and "secretKeyRef" not in (_model_of(job, message).get("apiKey") or {}):
+        found = _KEY_WANTED
     if reason == SandboxReason.HOST_STARTUP_FAILED and _BUSY_WORDS.search(message):
         found = _NODE_TOO_BUSY
     if reason in (AcceptedReason.INPUTS_TIMEOUT, PodReason.POD_START_TIMEOUT):
@@ -328,9 +336,7 @@ def _filled(lines: tuple[str, ...], job: Job, cause: Body) -> list[str]:
 
 def _facts(job: Job, message: str) -> dict[str, str]:
     spec = job.body.get("spec") or {}
-    about = _MODEL.search(message)
-    wanted = about["name"] if about else POLICY_MODEL
-    model = next((model for model in spec.get("models") or [] if model.get("name") == wanted), {})
+    model = _model_of(job, message)
     reference = (model.get("apiKey") or {}).get("secretKeyRef") or {}
     named = _SECRET.search(message)
     secret = named["name"] if named else reference.get("name", "?")
@@ -344,9 +350,18 @@ def _facts(job: Job, message: str) -> dict[str, str]:
         "model": model.get("model", "?"),
         "secret": secret,
         "key": (named and named["key"]) or _key_of(spec, secret),
+        "with_key": "key {key} of Secret {name}".format_map(reference) if reference else "without a key",
         "fileset": fileset["name"] if fileset else "NAME",
         "config_map": config_map["name"] if config_map else "NAME",
     }
+
+
+def _model_of(job: Job, message: str) -> Body:
+    """The entry of `spec.models` that a message is about, or the policy's."""
+    about = _MODEL.search(message)
+    wanted = about["name"] if about else POLICY_MODEL
+    models = (job.body.get("spec") or {}).get("models") or []
+    return next((model for model in models if model.get("name") == wanted), {})
 
 
 def _key_of(spec: Body, secret: str) -> str:
