@@ -17,7 +17,9 @@ import yaml
 
 from devcluster import paths
 from nhx_gym_operator.controller.caches import KINDS
+from nhx_gym_operator.controller.measuring.step import names
 from nhx_gym_operator.controller.settings import Sandbox, Settings, Timeouts
+from nhx_gym_operator.workloads.canary import Canary, policies
 from nhx_gym_operator.workloads.options import Limits, RoleResources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +87,8 @@ def pod(**values: Any) -> Object:
 
 
 def settings(**values: Any) -> Settings:
-    data = one(render(**values), "ConfigMap")["data"]["settings.yaml"]
+    (found,) = [obj for obj in of_kind(render(**values), "ConfigMap") if obj["metadata"]["name"] == RELEASE]
+    data = found["data"]["settings.yaml"]
     return Settings.model_validate(yaml.safe_load(data))
 
 
@@ -111,7 +114,17 @@ JOB_RIGHTS = {
     "configmaps": frozenset({"get"}),
     "events": frozenset({"list", "watch", "create"}),
 }
-RUNTIME_CLASS_RIGHTS = {"node.k8s.io/runtimeclasses": frozenset({"get"})}
+RUNTIME_CLASS_RIGHTS = {"node.k8s.io/runtimeclasses": frozenset({"get"}), "nodes": frozenset({"get"})}
+CANARY = f"{RELEASE}-canary"
+CANARY_PODS = (f"{CANARY}-listener", f"{CANARY}-client")
+CANARY_RIGHTS = {
+    ("configmaps", (CANARY,)): {"get", "patch"},
+    ("pods", ()): {"create"},
+    ("pods", CANARY_PODS): {"get", "delete"},
+    ("networkpolicies", ()): {"create"},
+    ("networkpolicies", CANARY_PODS): {"patch"},
+    ("events", ()): {"create"},
+}
 
 
 def restricted_violations(spec: Object) -> list[str]:
@@ -148,9 +161,12 @@ def test_an_installation_is_these_objects():
         "ClusterRole",
         "ClusterRoleBinding",
         "ConfigMap",
+        "ConfigMap",
         "CustomResourceDefinition",
         "CustomResourceDefinition",
         "Deployment",
+        "Role",
+        "RoleBinding",
         "Secret",
         "ServiceAccount",
     ]
@@ -173,7 +189,43 @@ def test_definitions_of_somebody_else_are_left_alone():
 def test_the_operator_has_exactly_these_rights_everywhere():
     role = one(render(), "ClusterRole")
     assert dict(rules(role)) == JOB_RIGHTS | RUNTIME_CLASS_RIGHTS
-    assert not of_kind(render(), "Role")
+    assert [role["metadata"]["name"] for role in of_kind(render(), "Role")] == [CANARY]
+
+
+def test_measuring_takes_these_rights_in_the_operators_namespace_and_on_objects_by_name():
+    role = one(render(), "Role")
+    assert role["metadata"]["namespace"] == NAMESPACE
+    found = {
+        (resource, tuple(rule.get("resourceNames", ()))): set(rule["verbs"])
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert found == CANARY_RIGHTS
+
+
+def test_a_measurement_uses_the_names_that_its_rights_are_about():
+    found = settings().canary
+    assert found and (found.name, found.namespace, found.interval_seconds) == (CANARY, NAMESPACE, 3600)
+    canary = Canary(found.name, found.namespace, settings(), None, None, 60)
+    assert names(canary) == CANARY_PODS
+    assert {policy["metadata"]["name"] for policy in policies(canary, shut=True)} == set(CANARY_PODS)
+    (outcome,) = [obj for obj in of_kind(render(), "ConfigMap") if obj["metadata"]["name"] == CANARY]
+    assert "data" not in outcome, "an upgrade would undo what was measured"
+
+
+@pytest.mark.parametrize("values", [{"canary": {"enabled": False}}, {"sandbox": {"mode": "Disabled"}}], ids=str)
+def test_where_nothing_is_to_be_measured_there_is_nothing_of_it(values: Object):
+    assert settings(**values).canary is None
+    assert not of_kind(render(**values), "Role")
+    assert len(of_kind(render(**values), "ConfigMap")) == 1
+
+
+def test_metrics_are_served_where_they_are_switched_on():
+    assert settings().metrics_port is None
+    on = {"metrics": {"enabled": True}}
+    assert settings(**on).metrics_port == 8089
+    (container,) = pod(**on)["spec"]["containers"]
+    assert {"name": "metrics", "containerPort": 8089} in container["ports"]
 
 
 def test_the_operator_may_watch_whatever_it_watches():
@@ -184,7 +236,7 @@ def test_the_operator_may_watch_whatever_it_watches():
 
 def test_with_namespaces_named_the_rights_end_at_their_borders():
     objects = render(watchNamespaces=["team-a", "team-b"])
-    roles = of_kind(objects, "Role")
+    roles = [role for role in of_kind(objects, "Role") if role["metadata"]["name"] != CANARY]
     assert [role["metadata"]["namespace"] for role in roles] == ["team-a", "team-b"]
     assert all(dict(rules(role)) == JOB_RIGHTS for role in roles)
     assert dict(rules(one(objects, "ClusterRole"))) == RUNTIME_CLASS_RIGHTS

@@ -5,17 +5,30 @@ import pytest
 from nhx_gym_operator.api.conditions import AcceptedReason
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs, Missing
-from support.controller_values import NOW, condition_of, holds, installation, job, new
+from nhx_gym_operator.controller.measuring.findings import Standing, State
+from support.controller_values import (
+    NOW,
+    after,
+    condition,
+    condition_of,
+    evaluator,
+    holds,
+    installation,
+    job,
+    kinds,
+    new,
+    observe,
+    workload,
+)
 
 FILESET = {"gym": {"environment": {"fileSet": {"name": "mine"}}}}
 DENIED = Missing(AcceptedReason.ACCESS_DENIED, "the operator may not get runtimeclasses")
 
 
-def decided(*, mode="Auto", isolation="Kernel", runtime_class=True, **changes):
+def decided(*, mode="Auto", isolation="Kernel", runtime_class=True, standing=None, now=NOW, **changes):
     settings = {"sandbox": {"mode": mode, "isolation": isolation}}
-    return decide(
-        new(job(**changes), installation=installation(**settings), runtime_class=runtime_class, inputs=Inputs()), NOW
-    )
+    found = {"runtime_class": runtime_class, "standing": standing, "inputs": Inputs()}
+    return decide(new(job(**changes), installation=installation(**settings), **found), now)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +85,107 @@ def test_a_pinned_placement_stays_when_the_settings_change():
     decision = decide(new(pinned, installation=installation(sandbox={"mode": "Required"})), NOW)
     assert decision.status["placement"] == "Colocated"
     assert not holds(decision, "Failed")
+
+
+HOLDS = Standing(State.HOLDS, "its own kernel; denied (measured on node 'n')")
+FAILS = Standing(State.FAILS, "network policies are not enforced; set sandbox.mode")
+NOT_KNOWN = Standing(State.NOT_KNOWN, "canary pods are about to show it; canary.enabled")
+
+
+@pytest.mark.parametrize(
+    ("mode", "isolation", "runtime_class", "standing", "placement"),
+    [
+        ("Auto", "Kernel", True, HOLDS, "Sandboxed"),
+        # Not to be looked up, but measured: installed without cluster rights.
+        ("Auto", "Kernel", DENIED, HOLDS, "Sandboxed"),
+        ("Required", "Kernel", DENIED, HOLDS, "Sandboxed"),
+        ("Auto", "Kernel", True, FAILS, "Colocated"),
+        ("Auto", "ContainerOnly", None, FAILS, "Colocated"),
+        # Deleted since it was measured.
+        ("Auto", "Kernel", False, HOLDS, "Colocated"),
+        ("Disabled", "Kernel", None, None, "Colocated"),
+    ],
+)
+def test_auto_means_what_was_measured(mode, isolation, runtime_class, standing, placement):
+    status = decided(mode=mode, isolation=isolation, runtime_class=runtime_class, standing=standing).status
+    assert status["placement"] == placement
+    if standing and placement == "Sandboxed":
+        assert status["placementReason"] == standing.message
+    if standing is FAILS:
+        assert status["placementReason"] == FAILS.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason", "changes"),
+    [("Required", "SandboxUnavailable", {}), ("Auto", "EnvironmentNeedsSandbox", FILESET)],
+)
+@pytest.mark.parametrize(
+    ("runtime_class", "standing", "setting"),
+    [(True, FAILS, "sandbox.mode"), (False, HOLDS, "sandbox.runtimeClassName")],
+    ids=["measured", "deleted"],
+)
+def test_what_needs_a_sandbox_that_does_not_hold_is_refused_and_nothing_is_made(
+    mode, reason, changes, runtime_class, standing, setting
+):
+    decision = decided(mode=mode, runtime_class=runtime_class, standing=standing, **changes)
+    refused = condition_of(decision, "Failed")
+    assert (refused["status"], refused["reason"]) == ("True", reason)
+    assert setting in refused["message"]
+    assert decision.actions == () and "placement" not in decision.status
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Required"])
+@pytest.mark.parametrize("changes", [{}, FILESET], ids=["built in", "own"])
+def test_nothing_is_placed_on_a_guess(mode, changes):
+    decision = decided(mode=mode, standing=NOT_KNOWN, **changes)
+    waits = condition_of(decision, "Accepted")
+    assert (waits["status"], waits["reason"], waits["message"]) == ("False", "SandboxNotMeasured", NOT_KNOWN.message)
+    assert decision.status["phase"] == "Pending"
+    assert "placement" not in decision.status and decision.actions == ()
+    assert decision.requeue_after and not holds(decision, "Failed")
+
+
+def test_a_measurement_is_waited_for_as_long_as_a_pod_may_take_to_start():
+    waiting = {"status": {"conditions": [condition("Accepted", False, "SandboxNotMeasured")]}}
+    assert not holds(decided(standing=NOT_KNOWN, now=after(800), **waiting), "Failed")
+    failed = condition_of(decided(standing=NOT_KNOWN, now=after(900), **waiting), "Failed")
+    assert failed["reason"] == "SandboxNotMeasured"
+    assert "timeouts.podStartSeconds" in failed["message"] and "canary.enabled" in failed["message"]
+
+
+def test_a_job_that_can_never_run_does_not_wait_for_a_measurement():
+    decision = decided(standing=NOT_KNOWN, gym={"resourcesServer": "no_such_server"})
+    assert condition_of(decision, "Failed")["reason"] == "UnknownBundledServer"
+
+
+def test_a_job_that_waits_for_a_measurement_can_be_cancelled():
+    decision = decided(standing=NOT_KNOWN, cancel=True)
+    assert decision.status["phase"] == "Cancelled"
+
+
+PINNED = {"placement": "Sandboxed", "isolation": "Kernel", "runtimeClassName": "gvisor"}
+
+
+def test_a_job_in_a_sandbox_that_was_lost_gets_no_pods_and_never_runs_without():
+    decision = decide(new(job(status=PINNED), standing=FAILS), NOW)
+    waits = condition_of(decision, "Accepted")
+    assert (waits["status"], waits["reason"], waits["message"]) == ("False", "SandboxUnavailable", FAILS.message)
+    assert decision.actions == () and decision.status["placement"] == "Sandboxed"
+    assert kinds(decide(new(job(status=PINNED), standing=HOLDS), NOW)) != []
+
+
+def test_a_lost_host_is_not_replaced_in_a_sandbox_that_was_lost():
+    alone = (evaluator(workload()),)
+    assert "CreateTogether mcqa-host-0-1" in kinds(decide(observe(pods=alone, standing=HOLDS), NOW))
+    decision = decide(observe(pods=alone, standing=FAILS), NOW)
+    assert not any("host" in action for action in kinds(decision))
+    ready = condition_of(decision, "SandboxReady")
+    assert (ready["status"], ready["reason"]) == ("False", "SandboxUnavailable")
+
+
+def test_what_is_measured_says_nothing_of_a_sandbox_that_was_pinned_before_the_settings_changed():
+    pinned = PINNED | {"runtimeClassName": "kata"}
+    assert kinds(decide(new(job(status=pinned), standing=FAILS), NOW)) != []
 
 
 def test_the_policy_model_is_shown_for_the_table():

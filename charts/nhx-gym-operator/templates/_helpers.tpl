@@ -87,6 +87,46 @@ pods alone: everything else goes when the job that owns it does. */ -}}
 - apiGroups: [node.k8s.io]
   resources: [runtimeclasses]
   verbs: [get]
+# The kernel of the node that a measurement ran on.
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get]
+{{- end -}}
+
+{{- /* Whether it is measured that a sandbox holds: where jobs are sandboxed at all. Empty if not. */ -}}
+{{- define "nhx.measures" -}}
+{{- if and .Values.canary.enabled (ne .Values.sandbox.mode "Disabled") }}true{{ end -}}
+{{- end -}}
+
+{{- define "nhx.canaryName" -}}
+{{ include "nhx.fullname" . }}-canary
+{{- end -}}
+
+{{- /* What a measurement takes, in the operator's own namespace: see controller/measuring. */ -}}
+{{- define "nhx.canaryRules" -}}
+{{- $name := include "nhx.canaryName" . -}}
+{{- $pods := list (printf "%s-listener" $name) (printf "%s-client" $name) | toJson -}}
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [{{ $name }}]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [pods]
+  resourceNames: {{ $pods }}
+  verbs: [get, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  resourceNames: {{ $pods }}
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
 {{- end -}}
 
 {{- /* The operator's settings file; see controller/settings.py. */ -}}
@@ -96,7 +136,7 @@ pods alone: everything else goes when the job that owns it does. */ -}}
 {{- $_ := set $images $role (include "nhx.image" (dict "root" $ "role" $role)) -}}
 {{- end -}}
 {{- $selector := dict "namespace" .Release.Namespace "labels" (include "nhx.selectorLabels" . | fromYaml) -}}
-{{- dict
+{{- $settings := dict
     "images" $images
     "imagePullPolicy" .Values.image.pullPolicy
     "sandbox" .Values.sandbox
@@ -107,7 +147,15 @@ pods alone: everything else goes when the job that owns it does. */ -}}
     "limits" .Values.limits
     "timeouts" .Values.timeouts
     "operatorPodSelector" $selector
-  | toYaml -}}
+-}}
+{{- if include "nhx.measures" . -}}
+{{- $canary := dict "name" (include "nhx.canaryName" .) "namespace" .Release.Namespace "intervalSeconds" .Values.canary.intervalSeconds -}}
+{{- $_ := set $settings "canary" $canary -}}
+{{- end -}}
+{{- if .Values.metrics.enabled -}}
+{{- $_ := set $settings "metricsPort" .Values.metrics.port -}}
+{{- end -}}
+{{- toYaml $settings -}}
 {{- end -}}
 
 {{- /* Fails where a definition exists that is not this release's, with the values to set. Takes `root` and `name`. */ -}}

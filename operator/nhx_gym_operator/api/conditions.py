@@ -62,7 +62,10 @@ class AcceptedReason(StrEnum):
     BUNDLED_SERVER_LACKS_DEPENDENCIES = "BundledServerLacksDependencies"
     """The resources server is in the image, packages that it imports are not."""
     SANDBOX_UNAVAILABLE = "SandboxUnavailable"
-    """The administrator requires a sandbox that this cluster does not offer."""
+    """The administrator requires a sandbox that this cluster does not offer, or was measured not to."""
+    SANDBOX_NOT_MEASURED = "SandboxNotMeasured"
+    """The job waits until canary pods have shown whether a sandbox of this cluster holds, at most the operator's
+    `timeouts.podStartSeconds`. Nobody is let in, or refused, for what was not measured."""
     ENVIRONMENT_NEEDS_SANDBOX = "EnvironmentNeedsSandbox"
     """Code from a FileSet runs sandboxed or not at all, and this installation does not sandbox."""
     FILESET_NOT_FOUND = "FileSetNotFound"
@@ -185,6 +188,18 @@ class RunReason(StrEnum):
     """`spec.cancel` ended the job before it was done. The phase is Cancelled, not Failed."""
 
 
+class MeasurementReason(StrEnum):
+    """Reasons of events on the ConfigMap that says whether a sandbox of this cluster holds."""
+
+    SANDBOX_HOLDS = "SandboxHolds"
+    """What a sandbox relies on was seen to hold."""
+    SANDBOX_FAILS = "SandboxFails"
+    """The RuntimeClass gives no kernel of its own, or network policies are not enforced: jobs that need a sandbox are
+    refused."""
+    SANDBOX_NOT_KNOWN = "SandboxNotKnown"
+    """The measurement came to no verdict: jobs that need a sandbox wait."""
+
+
 class NoticeReason(StrEnum):
     """Reasons of `RowsCollapsed`, `PromptsMissing` and `ModelCallsUnplaced`."""
 
@@ -195,6 +210,7 @@ class NoticeReason(StrEnum):
 
 EXPECTED_WHILE_FALSE = frozenset(
     {
+        AcceptedReason.SANDBOX_NOT_MEASURED,
         PodReason.PODS_CREATED,
         StagedReason.STAGING,
         SandboxReason.GATE_CHECKING,

@@ -32,6 +32,11 @@ RETAINED_LABEL = f"{GROUP}/retained"
 JOB_ANNOTATION = f"{GROUP}/job"
 """The job's name in full, for people who look at a child."""
 
+CANARY_LABEL = f"{GROUP}/canary"
+"""On canaries and their policies: the name of the ConfigMap that their outcome goes into."""
+SUBJECT_ANNOTATION = f"{GROUP}/measured"
+"""On canaries: a digest of the settings that they measure."""
+
 CONTAINER_STAGE = "stage-environment"
 CONTAINER_STAGE_DATASET = "stage-dataset"
 STAGE_CONTAINERS = (CONTAINER_STAGE, CONTAINER_STAGE_DATASET)
@@ -39,6 +44,10 @@ CONTAINER_EVALUATE = "agent-evaluate"
 CONTAINER_GATE = "sandbox-gate"
 CONTAINER_HOST = "gym-host"
 """Containers of a job's pods. People name them to `kubectl logs`, so they stay as they are."""
+CONTAINER_LISTEN = "canary-listen"
+CONTAINER_REACH = "canary-reach"
+CONTAINER_REFUSED = "canary-refused"
+"""Containers of the canaries: of the listener, and of the client in their order."""
 
 CLAIM_LOCATION = "persistentVolumeClaim/"
 """How `status.results.location` begins where a claim keeps the results; its name follows."""
@@ -51,11 +60,13 @@ POLICY_MODEL = "policy"
 
 
 class Role(StrEnum):
-    """Value of `ROLE_LABEL` on a job's pods."""
+    """Value of `ROLE_LABEL` on the operator's pods."""
 
     EVALUATOR = "evaluator"
     GYM_HOST = "gym-host"
     COLOCATED = "colocated"
+    CANARY_LISTENER = "canary-listener"
+    CANARY_CLIENT = "canary-client"
 
 
 class Phase(StrEnum):

@@ -115,6 +115,11 @@ class JobStatus(ApiModel):
     runtime_class_name: str | None = Field(
         default=None, max_length=253, description="RuntimeClass of the sandbox, if it has one."
     )
+    placement_reason: str | None = Field(
+        default=None,
+        max_length=2048,
+        description="Why the job was placed so: what was measured of the sandbox, or why there is none.",
+    )
     model: str | None = Field(default=None, max_length=256, description="Model name of the policy, for the table.")
     attempt: int | None = Field(default=None, ge=1, description="Number of the current attempt.")
     start_time: Timestamp | None = Field(default=None, description="When the job was accepted for the first time.")

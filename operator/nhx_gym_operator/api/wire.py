@@ -50,6 +50,7 @@ EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"
 FETCH_PLAN_ENV = "NHX_FETCH_PLAN"
 STAGE_PLAN_ENV = "NHX_STAGE_PLAN"
+CANARY_PLAN_ENV = "NHX_CANARY_PLAN"
 """Environment variables that carry the plans below as JSON."""
 
 RESULTS_DIR = "/job/results"
@@ -276,21 +277,55 @@ class GateTarget(Message):
     known_by: str
 
 
-class HostPlan(Message):
+class GatePlan(Message):
+    """What the gate has to show: one address answers, and all of these refuse."""
+
+    evaluator_url: str
+    """`http://<cluster IP of the job's Service>:8080`: an address, since the sandbox has no DNS."""
+    gate_refused: list[GateTarget] = Field(default_factory=list)
+    gate_timeout_s: float = 60.0
+
+
+class HostPlan(GatePlan):
     """Everything a gym host is told. Set by the operator as JSON in `HOST_PLAN_ENV`."""
 
     job: str
     uid: str
     attempt: int
     ordinal: int
-    evaluator_url: str
-    """`http://<cluster IP of the job's Service>:8080`: an address, since the sandbox has no DNS."""
     target: GymTarget
     models: dict[str, str]
     """Model name of each entry of the job's `models`, by its key: `{"policy": "smollm2-135m"}`."""
     environment: bool = False
-    gate_refused: list[GateTarget] = Field(default_factory=list)
-    gate_timeout_s: float = 60.0
+
+
+class CanaryPlan(GatePlan):
+    """What the client canary is told. In a measurement the listening canary stands where a job has its evaluator."""
+
+    open_timeout_s: float = 60.0
+    """How long both listeners may take to answer while the policies let them."""
+
+
+class Kernel(Message):
+    """The kernel that a canary runs on, by its own words. Empty where it says nothing."""
+
+    boot_id: str = ""
+    """/proc/sys/kernel/random/boot_id: made anew at each boot, so that two pods that see the same one share a kernel.
+    The kubelet reports the node's as `status.nodeInfo.bootID`."""
+    release: str = ""
+    """`uname -r`, which the kubelet reports as `status.nodeInfo.kernelVersion`."""
+    words: str = ""
+    """`uname -v`, and the first lines of the kernel's log and of /proc/version."""
+
+
+class CanaryReport(Message):
+    """Termination message of the client canary's first container, which found both listeners reachable."""
+
+    kernel: Kernel
+    listener_kernel: Kernel
+    """What the listening canary, which has no RuntimeClass, says it runs on."""
+    pids_limit: str = ""
+    """`pids.max` as seen from inside; empty where it is not to be seen."""
 
 
 class HostState(StrEnum):

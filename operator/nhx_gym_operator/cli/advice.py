@@ -28,8 +28,13 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _AGAIN,
     ),
     AcceptedReason.SANDBOX_UNAVAILABLE: (
-        f"{_ADMINISTRATOR} Either the RuntimeClass is to be installed, or the chart's value sandbox.mode changed.",
+        f"{_ADMINISTRATOR} Either what is named above is to be mended, or the chart's value sandbox.mode changed.",
         _AGAIN,
+    ),
+    AcceptedReason.SANDBOX_NOT_MEASURED: (
+        "Nothing, for the first minute: the job goes on by itself when the measurement is done.",
+        f"If it stays so: {_ADMINISTRATOR} What was found is in a ConfigMap of the operator's namespace: `kubectl get "
+        "configmaps --all-namespaces -l evals.nhx.io/measurement=sandbox -o yaml`.",
     ),
     AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX: (
         f"{_ADMINISTRATOR} An environment of your own needs the chart's value sandbox.mode to allow a sandbox.",

@@ -127,6 +127,8 @@ def _notes(job: Job) -> list[str]:
     """What else a reader wants to know at once."""
     status = job.status
     notes = []
+    if status.get("placementReason"):
+        notes.append(f"it was placed {status.get('placement', '')}: {status['placementReason']}")
     if job.progress:
         failed = (status.get("progress") or {}).get("failed", 0)
         reward = f", mean reward {status['reward']}" if status.get("reward") else ""

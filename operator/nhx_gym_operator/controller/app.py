@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import kopf
 from kubernetes.aio.client import Configuration
 
-from . import caches, clock, kopf_reader
+from . import caches, clock, kopf_reader, metrics
 from .kube import KubeClient, Resource
 from .reconciler import Reconciler
 from .settings import Installation
@@ -48,6 +49,7 @@ class Operator:
         self._api: KubeClient | None = None
         self._reconciler: Reconciler | None = None
         self._failure: BaseException | None = None
+        self._stop_metrics: Callable[[], None] = lambda: None
 
     @property
     def ready(self) -> threading.Event:
@@ -127,6 +129,9 @@ class Operator:
         self._api = KubeClient(self._configuration)
         self._reconciler = Reconciler(self._installation, self._api)
         await self._reconciler.caches.prime(self._api)
+        port = self._installation.settings.metrics_port
+        if port is not None:
+            self._stop_metrics = metrics.serve(port)
         self._loop_task = asyncio.create_task(self._reconciler.run(), name="reconciler")
         self._loop_task.add_done_callback(self._ended)
         logger.info("The operator is ready")
@@ -143,5 +148,6 @@ class Operator:
         if self._loop_task is not None:
             self._loop_task.cancel()
             await asyncio.wait([self._loop_task], timeout=10)
+        self._stop_metrics()
         if self._api is not None:
             await self._api.close()

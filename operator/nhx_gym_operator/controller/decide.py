@@ -46,6 +46,8 @@ Manifest = dict[str, Any]
 
 INPUTS_RETRY_SECONDS = 5.0
 WITHDRAWN_RETRY_SECONDS = 2.0
+REASON_LIMIT = 2048
+"""As the schema of `placementReason` has it."""
 
 
 def decide(observation: Observation, now: datetime) -> Decision:
@@ -96,17 +98,31 @@ class _Decider:
         spec = self.job.spec
         self.draft.data["startTime"] = format_time(self.now)
         self.draft.data["model"] = spec.policy.model
-        placed = placement.place(spec, self.settings.sandbox, self.observation.runtime_class)
+        sandbox, observation = self.settings.sandbox, self.observation
+        placed = placement.place(spec, sandbox, observation.runtime_class, observation.standing)
         if isinstance(placed, JobRefused):
             return self._refuse(placed)
-        refused = validation.refuse(spec, placed.placement, self.settings.images, self.settings.limits)
+        # What is refused in a sandbox is refused beside the evaluator too, so that it need not wait to be placed.
+        where = Placement.SANDBOXED if isinstance(placed, Missing) else placed.placement
+        refused = validation.refuse(spec, where, self.settings.images, self.settings.limits)
         if refused:
             return self._refuse(refused)
+        if isinstance(placed, Missing):
+            self._wait_for_sandbox(placed)
+            return False
+        self.draft.data["placementReason"] = placed.reason[:REASON_LIMIT]
         self.draft.data["placement"] = placed.placement.value
         self.draft.data["isolation"] = placed.isolation.value
         if placed.runtime_class_name:
             self.draft.data["runtimeClassName"] = placed.runtime_class_name
         return True
+
+    def _wait_for_sandbox(self, missing: Missing) -> None:
+        attempt = attempts.current(self.observation)
+        if cancel.is_wanted(self.observation, attempt, None):
+            self._cancel(attempt)
+            return
+        self._wait_for(missing, deadlines.of_pods(self.timeouts), missing.reason)
 
     def _refuse(self, refused: JobRefused) -> bool:
         self.draft.set(ConditionType.ACCEPTED, False, refused.reason, refused.message)
@@ -202,6 +218,8 @@ class _Decider:
         """Makes the pods of an attempt, once all that they need is there."""
         if self._withdrawn_are_ending():
             return
+        if self._is_unfenced(ConditionType.ACCEPTED):
+            return
         workload = self._workload(number)
         if workload is None or self._is_held_off(ConditionType.RUNNING):
             return
@@ -212,6 +230,14 @@ class _Decider:
             return
         self.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
         self.actions.append(CreateTogether(tuple(pods.job_pods(workload))))
+
+    def _is_unfenced(self, shown_on: ConditionType) -> bool:
+        """Whether the sandbox that the job was placed in is seen not to hold now: it waits, and never runs without."""
+        why = placement.still_unfenced(self.draft.data, self.settings.sandbox, self.observation.standing)
+        if why:
+            missing = Missing(AcceptedReason.SANDBOX_UNAVAILABLE, why)
+            self._wait_for(missing, deadlines.of_admission(self.timeouts), missing.reason, shown_on)
+        return bool(why)
 
     def _withdrawn_are_ending(self) -> bool:
         if not attempts.withdrawn(self.observation):
@@ -230,9 +256,15 @@ class _Decider:
         self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, placement.describe(self.draft.data))
         return workload_of(self.observation, self.draft.data, number)
 
-    def _wait_for(self, missing: Missing, deadline: Deadline, end_reason: AcceptedReason) -> None:
-        self.draft.set(ConditionType.ACCEPTED, False, missing.reason, missing.message)
-        left = deadline.seconds_left(self.draft.since(ConditionType.ACCEPTED), self.now)
+    def _wait_for(
+        self,
+        missing: Missing,
+        deadline: Deadline,
+        end_reason: AcceptedReason,
+        shown_on: ConditionType = ConditionType.ACCEPTED,
+    ) -> None:
+        self.draft.set(shown_on, False, missing.reason, missing.message)
+        left = deadline.seconds_left(self.draft.since(shown_on), self.now)
         if left <= 0:
             self._fail(end_reason, deadline.still_so(missing.message))
         else:
@@ -294,6 +326,8 @@ class _Decider:
             self._replace_hosts(workload, absent)
 
     def _replace_hosts(self, workload: Workload, ordinals: Iterable[int]) -> None:
+        if self._is_unfenced(ConditionType.SANDBOX_READY):
+            return
         if self._is_held_off(ConditionType.SANDBOX_READY) or attempts.withdrawn(self.observation):
             return
         self.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]

@@ -38,28 +38,37 @@ async def publish(api: KubeClient, events: Iterable[Manifest]) -> None:
 
 
 def _event(job: Manifest, condition: Manifest) -> Manifest:
-    metadata = job["metadata"]
-    change = "/".join(
-        (metadata["uid"], condition["type"], condition["status"], condition["reason"], condition["lastTransitionTime"])
+    return event(
+        job,
+        change="/".join((condition["type"], condition["status"], condition["reason"], condition["lastTransitionTime"])),
+        reason=condition["reason"],
+        message=f"{condition['type']}={condition['status']}: {condition['message']}",
+        severity=_severity(condition),
+        moment=condition["lastTransitionTime"],
     )
-    moment = condition["lastTransitionTime"]
+
+
+def event(about: Manifest, *, change: str, reason: str, message: str, severity: str, moment: str) -> Manifest:
+    """An event about an object; `change` is what makes it another event than one about the same object before."""
+    metadata = about["metadata"]
+    digest = hashlib.sha256(f"{metadata['uid']}/{change}".encode()).hexdigest()
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{metadata['name'][:200].rstrip('-.')}.{hashlib.sha256(change.encode()).hexdigest()[:16]}",
+            "name": f"{metadata['name'][:200].rstrip('-.')}.{digest[:16]}",
             "namespace": metadata["namespace"],
         },
         "involvedObject": {
-            "apiVersion": job["apiVersion"],
-            "kind": job["kind"],
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],
         },
-        "type": _severity(condition),
-        "reason": condition["reason"],
-        "message": f"{condition['type']}={condition['status']}: {condition['message']}"[:MESSAGE_LIMIT],
+        "type": severity,
+        "reason": reason,
+        "message": message[:MESSAGE_LIMIT],
         "firstTimestamp": moment,
         "lastTimestamp": moment,
         "count": 1,

@@ -11,6 +11,7 @@ from ..api.conditions import AcceptedReason, PodReason
 from ..api.job import AgentEvalJob
 from ..api.wire import Progress
 from .inputs import Inputs, Missing
+from .measuring.findings import Standing
 from .settings import Installation
 from .staging_reports import StagingReport
 
@@ -43,6 +44,8 @@ class Observation:
     installation: Installation
     runtime_class: bool | Missing | None = None
     """Whether the configured RuntimeClass exists. None: not looked up, since nothing depends on it."""
+    standing: Standing | None = None
+    """Whether a sandbox of this cluster holds, as far as it was measured. None: nothing is measured here."""
     inputs: Inputs | None = None
     """What the job names. None: not looked up, since no pods are about to be made."""
     service: Manifest | None = None

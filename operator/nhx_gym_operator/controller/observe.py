@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,6 +17,7 @@ from . import podview
 from .caches import Caches
 from .inputs import InputReader
 from .kube import CLAIMS, EVENTS, PODS, POLICIES, SERVICES, Resource
+from .measuring.findings import Standing
 from .observation import Observation, PodEvent, PodsRefused
 from .policies.placement import needs_runtime_class
 from .settings import Installation
@@ -26,10 +28,17 @@ Manifest = dict[str, Any]
 class Observer:
     """Caches and a few reads on demand: what a job names is looked up only when pods are to be made."""
 
-    def __init__(self, installation: Installation, caches: Caches, inputs: InputReader) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        caches: Caches,
+        inputs: InputReader,
+        standing: Callable[[], Standing | None] = lambda: None,
+    ) -> None:
         self._installation = installation
         self._caches = caches
         self._inputs = inputs
+        self._standing = standing
 
     async def observe(self, raw: Manifest, progress: Progress | None, refusal: PodsRefused | None) -> Observation:
         """Everything about the job `raw`. Raises `ApiError` if a read fails for another reason than that
@@ -49,6 +58,7 @@ class Observer:
                 if looks_up and not pinned and needs_runtime_class(sandbox)
                 else None
             ),
+            standing=self._standing(),
             inputs=(await self._inputs.read(namespace, job.spec) if looks_up and not _has_evaluator(pods) else None),
             service=self._named(SERVICES, namespace, uid, names.service_name(job.metadata.name)),
             policies=tuple(self._own(POLICIES, namespace, uid)),

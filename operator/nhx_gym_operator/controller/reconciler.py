@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..api.conditions import ConditionType, SandboxReason
 from ..api.fileset import FileSet
 from ..api.resource import first_problem
 from . import clock, events
@@ -23,6 +24,7 @@ from .decide import decide
 from .filesets import RESOLVED_AGAIN_SECONDS, UNRESOLVED_AGAIN_SECONDS, file_set_status
 from .inputs import InputReader
 from .kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient, Resource
+from .measuring.monitor import Monitor
 from .observation import Action, CreateTogether, Decision, PodsRefused
 from .observe import Observer
 from .progress import ProgressPoller
@@ -61,7 +63,8 @@ class Reconciler:
         self._queue: WorkQueue[Key] = WorkQueue()
         self.caches = Caches(self._enqueue_for, installation.settings.watch_namespaces)
         self._inputs = InputReader(CachedReads(api))
-        self._observer = Observer(installation, self.caches, self._inputs)
+        self._monitor = Monitor(installation, api, self._inputs, self._enqueue_unplaced)
+        self._observer = Observer(installation, self.caches, self._inputs, self._monitor.standing)
         self._actor = Actor(api, self.caches)
         self._poller = ProgressPoller(lambda uid: self._queue.add(Key(Subject.JOB, uid)))
         self._refusals: dict[str, tuple[int, PodsRefused]] = {}
@@ -73,6 +76,7 @@ class Reconciler:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.caches.keep_verified(self._api), name="cache verification")
             tasks.create_task(self._poller.run(), name="progress poller")
+            tasks.create_task(self._monitor.run(), name="sandbox measurement")
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"worker {number}")
 
@@ -146,6 +150,8 @@ class Reconciler:
             raise
         if changed:
             before = (raw.get("status") or {}).get("conditions", ())
+            if _tells_of_open_sandbox(status):
+                self._monitor.suspect()
             await events.publish(self._api, events.of_transitions(raw, before, status.get("conditions", ())))
 
     async def _reconcile_file_set(self, uid: str) -> float | None:
@@ -182,6 +188,12 @@ class Reconciler:
         self.caches.forget_job(uid)
         self._queue.forget(Key(Subject.JOB, uid))
 
+    def _enqueue_unplaced(self) -> None:
+        """Jobs that wait for a measurement, which is over."""
+        for raw in self.caches[JOBS].all():
+            if not (raw.get("status") or {}).get("placement"):
+                self._queue.add(Key(Subject.JOB, raw["metadata"]["uid"]))
+
     def _enqueue_for(self, resource: Resource, obj: Manifest) -> None:
         """Puts into the queue what an object that changed may matter to."""
         if resource is JOBS or resource is FILESETS:
@@ -194,3 +206,8 @@ class Reconciler:
             owner = owner_uid(pod) if pod else ""
         if owner:
             self._queue.add(Key(Subject.JOB, owner))
+
+
+def _tells_of_open_sandbox(status: Manifest) -> bool:
+    conditions = status.get("conditions", ())
+    return any(e["type"] == ConditionType.FAILED and e["reason"] == SandboxReason.SANDBOX_OPEN for e in conditions)

@@ -50,6 +50,18 @@ class Sandbox(Options):
     with the same policies and the same gate."""
 
 
+class CanarySettings(Options):
+    """Where and how often it is measured whether a sandbox holds."""
+
+    name: str
+    """The ConfigMap that takes the outcome, and the stem of the canaries' names."""
+    namespace: str
+    """The operator's own."""
+    interval_seconds: float = Field(default=3600, ge=10)
+    """What it finds changes with a node's or network plugin's upgrade, not by the minute, and the gate of each host
+    proves its own network anyway. Two small pods for some ten seconds an hour cost next to nothing."""
+
+
 class Timeouts(Options):
     """Bounds of every wait, in seconds."""
 
@@ -66,6 +78,10 @@ class Settings(WorkloadOptions):
     """Everything an administrator sets."""
 
     sandbox: Sandbox = Field(default_factory=Sandbox)
+    canary: CanarySettings | None = None
+    """None: nothing is measured, and a RuntimeClass that exists is taken to isolate."""
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    """Where Prometheus may scrape the operator. None: nowhere."""
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces to serve. Empty: all."""
     timeouts: Timeouts = Field(default_factory=Timeouts)

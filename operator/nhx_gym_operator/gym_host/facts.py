@@ -7,10 +7,15 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+from nhx_gym_operator.api.wire import Kernel
+
 _DISTRIBUTIONS = ("nemo-gym", "nemo-sandboxed-gym", "ray")
 _SYSLOG_ACTION_READ_ALL = 3
 _MEMORY_EVENTS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 """cgroup v2 and v1. Both hold a line `oom_kill N` for the container's own group."""
+
+_PIDS_LIMIT = (Path("/sys/fs/cgroup/pids.max"), Path("/sys/fs/cgroup/pids/pids.max"))
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def versions() -> dict[str, str]:
@@ -22,6 +27,17 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def measured_kernel() -> Kernel:
+    """What a canary reports, for a comparison with the node's."""
+    return Kernel(boot_id=_first_line(_BOOT_ID), release=platform.release(), words=kernel())
+
+
+def pids_limit(files: tuple[Path, ...] = _PIDS_LIMIT) -> str:
+    """`pids.max` of the container's own cgroup, e.g. `1024` or `max`; empty where it is not to be seen, e.g. under
+    gVisor. The kubelet's podPidsLimit is set on the pod's cgroup, which a container with cgroup v2 does not see."""
+    return next(filter(None, map(_first_line, files)), "")
 
 
 def kernel() -> str:

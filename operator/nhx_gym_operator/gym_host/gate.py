@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, HEALTH_PATH, TERMINATION_LOG, GateTarget, HostPlan
+from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, HEALTH_PATH, TERMINATION_LOG, GatePlan, GateTarget
 
 ROUNDS_IN_A_ROW = 3
 EVALUATOR_WAIT_S = 900.0
@@ -49,9 +49,13 @@ class GateError(RuntimeError):
 
 
 class SandboxOpenError(GateError):
-    """The sandbox is shown to be open."""
+    """The sandbox is shown to be open, by these targets."""
 
     exit_code = GATE_OPEN_EXIT_CODE
+
+    def __init__(self, message: str, targets: Sequence[GateTarget]) -> None:
+        super().__init__(message)
+        self.targets = tuple(targets)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def reachable(target: GateTarget) -> bool:
     except OSError as error:
         if error.errno in _BLOCKED:
             return False
-        raise GateError(f"{_named(target)} could not be tried: {error}") from error
+        raise GateError(f"{named(target)} could not be tried: {error}") from error
     return True
 
 
@@ -92,7 +96,7 @@ def evaluator_answers(url: str) -> str | None:
         return str(getattr(error, "reason", error))
 
 
-def _named(target: GateTarget) -> str:
+def named(target: GateTarget) -> str:
     return f"{target.name} ({target.host}:{target.port}, known to be up: {target.known_by})"
 
 
@@ -103,7 +107,7 @@ def _open_targets(targets: Sequence[GateTarget], connect: Callable[[GateTarget],
         return [target for target, is_open in zip(targets, pool.map(connect, targets), strict=True) if is_open]
 
 
-def _wait_for_evaluator(plan: HostPlan, answers: Callable[[str], str | None]) -> None:
+def _wait_for_evaluator(plan: GatePlan, answers: Callable[[str], str | None]) -> None:
     deadline = time.monotonic() + EVALUATOR_WAIT_S
     while (trouble := answers(plan.evaluator_url)) is not None:
         if time.monotonic() >= deadline:
@@ -116,7 +120,7 @@ def _wait_for_evaluator(plan: HostPlan, answers: Callable[[str], str | None]) ->
 
 
 def pass_gate(
-    plan: HostPlan,
+    plan: GatePlan,
     *,
     connect: Callable[[GateTarget], bool] = reachable,
     answers: Callable[[str], str | None] = evaluator_answers,
@@ -147,7 +151,7 @@ def pass_gate(
         time.sleep(PAUSE_S)
 
 
-def _refusal(plan: HostPlan, still_open: Sequence[GateTarget], trouble: str | None) -> GateError:
+def _refusal(plan: GatePlan, still_open: Sequence[GateTarget], trouble: str | None) -> GateError:
     if trouble is not None:
         return GateError(
             f"the evaluator at {plan.evaluator_url} stopped answering ({trouble}), so that refused connections "
@@ -159,13 +163,14 @@ def _refusal(plan: HostPlan, still_open: Sequence[GateTarget], trouble: str | No
         )
     return SandboxOpenError(
         f"after {plan.gate_timeout_s:g} s this pod still reached what its NetworkPolicy forbids: "
-        + "; ".join(map(_named, still_open))
+        + "; ".join(map(named, still_open))
         + ". No environment code was started. Either the cluster enforces no egress policies, or another "
-        "policy allows this"
+        "policy allows this",
+        still_open,
     )
 
 
-def main(plan: HostPlan) -> int:
+def main(plan: GatePlan) -> int:
     try:
         passage = pass_gate(plan)
     except GateError as error:
@@ -176,10 +181,15 @@ def main(plan: HostPlan) -> int:
             f"round {passage.rounds}, {passage.seconds:.1f} s after start ({passage.open_rounds} rounds open before)",
             0,
         )
+    say(message)
+    return code
+
+
+def say(message: str) -> None:
+    """To the log, and to whoever looks at the pod."""
     print(message, flush=True)
     try:
         with open(TERMINATION_LOG, "w", encoding="utf-8") as log:
             log.write(message)
     except OSError as error:
-        print(f"sandbox-gate: {TERMINATION_LOG} cannot be written: {error}", flush=True)
-    return code
+        print(f"{TERMINATION_LOG} cannot be written: {error}", flush=True)

@@ -62,8 +62,8 @@ def _host_rules(workload: Workload) -> Manifest:
     evaluator = _own_pods(workload, Role.EVALUATOR)
     return {
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": [evaluator], "ports": _ports(HOST_PORT)}],
-        "egress": [{"to": [evaluator], "ports": _ports(EVALUATOR_PORT)}],
+        "ingress": [{"from": [evaluator], "ports": tcp_ports(HOST_PORT)}],
+        "egress": [{"to": [evaluator], "ports": tcp_ports(EVALUATOR_PORT)}],
     }
 
 
@@ -72,15 +72,15 @@ def _evaluator_rules(workload: Workload, *, hosts: bool) -> Manifest:
     if hosts:
         host = _own_pods(workload, Role.GYM_HOST)
         # Open towards the canary, so that only the host's egress policy can refuse it.
-        ingress.append({"from": [host], "ports": _ports(EVALUATOR_PORT, CANARY_PORT)})
-        egress.append({"to": [host], "ports": _ports(HOST_PORT)})
+        ingress.append({"from": [host], "ports": tcp_ports(EVALUATOR_PORT, CANARY_PORT)})
+        egress.append({"to": [host], "ports": tcp_ports(HOST_PORT)})
     operator = workload.options.operator_pod_selector
     if operator:
         peer = {
             "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME_LABEL: operator.namespace}},
             "podSelector": {"matchLabels": operator.labels},
         }
-        ingress.append({"from": [peer], "ports": _ports(EVALUATOR_PORT)})
+        ingress.append({"from": [peer], "ports": tcp_ports(EVALUATOR_PORT)})
     rules: Manifest = {"policyTypes": ["Ingress"], "ingress": ingress}
     if workload.options.evaluator_egress:
         rules["policyTypes"] = ["Ingress", "Egress"]
@@ -92,5 +92,5 @@ def _own_pods(workload: Workload, role: Role) -> Manifest:
     return {"podSelector": {"matchLabels": names.selector(workload.uid, role)}}
 
 
-def _ports(*ports: int) -> list[Manifest]:
+def tcp_ports(*ports: int) -> list[Manifest]:
     return [{"port": port, "protocol": "TCP"} for port in ports]

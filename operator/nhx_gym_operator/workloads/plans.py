@@ -64,22 +64,23 @@ def host_plan(workload: Workload, ordinal: int) -> HostPlan:
         target=gym_target(workload),
         models={model.name: model.model for model in workload.spec.models},
         environment=workload.spec.target.gym.environment is not None,
-        gate_refused=gate_targets(workload),
+        gate_refused=gate_targets(workload.cluster_ip or "", "the evaluator", workload.api_server),
     )
 
 
-def gate_targets(workload: Workload) -> list[GateTarget]:
-    """Addresses known to answer that the sandbox must not reach."""
+def gate_targets(listener: str, whose: str, api_server: tuple[str, int] | None) -> list[GateTarget]:
+    """Addresses known to answer that a sandbox must not reach. `listener` is the address of whoever serves the canary
+    port, the first target, beside the one that must answer."""
     targets = [
         GateTarget(
             name="evaluator-canary",
-            host=workload.cluster_ip or "",
+            host=listener,
             port=CANARY_PORT,
-            known_by="the evaluator listens there before it answers the gate",
+            known_by=f"{whose} listens there before it answers the gate",
         )
     ]
-    if workload.api_server:
-        host, port = workload.api_server
+    if api_server:
+        host, port = api_server
         targets.append(GateTarget(name="kubernetes-api", host=host, port=port, known_by="the operator is served by it"))
     return targets
 

@@ -31,7 +31,7 @@ TOKENS_VOLUME = "tokens"
 
 # A sandbox is given addresses. A resolver that refuses at once is better than one that the policy
 # makes every lookup wait for.
-_NO_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+NO_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
 
 
 def job_pods(workload: Workload) -> list[Manifest]:
@@ -63,7 +63,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
     resources = workload.options.resources.gym_host
     tokens = mount(TOKENS_VOLUME, TOKENS_DIR, read_only=True)
     gate = podspec.container(
-        workload,
+        workload.options,
         CONTAINER_GATE,
         image=workload.options.images.gym_host,
         module=HOST_MODULE,
@@ -74,7 +74,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         init=True,
     )
     host = podspec.container(
-        workload,
+        workload.options,
         CONTAINER_HOST,
         image=workload.options.images.gym_host,
         module=HOST_MODULE,
@@ -97,7 +97,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
             secret_volume(TOKENS_VOLUME, secrets.host_secret_name(workload, ordinal)),
         ],
         runtimeClassName=workload.runtime_class_name,
-        **_NO_DNS,
+        **NO_DNS,
     )
     pod["metadata"]["labels"][ORDINAL_LABEL] = str(ordinal)
     return pod
@@ -134,7 +134,7 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
         volumes += stage.volumes
         mounts.append(stage.result)
     evaluate = podspec.container(
-        workload,
+        workload.options,
         CONTAINER_EVALUATE,
         image=image,
         module=podspec.EVALUATOR_MODULE,

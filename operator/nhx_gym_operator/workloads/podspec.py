@@ -1,4 +1,4 @@
-"""What every pod of a job has in common: restricted Pod Security and the administrator's settings."""
+"""What every pod that the operator makes has in common: restricted Pod Security and the administrator's settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..api.constants import Role
 from ..api.object_store import SECRET_MODE
-from .options import EPHEMERAL_STORAGE
+from .options import EPHEMERAL_STORAGE, PodOptions, WorkloadOptions
 from .workload import Workload
 
 Manifest = dict[str, Any]
@@ -54,36 +54,38 @@ def pod(
     **spec: Any,
 ) -> Manifest:
     """A pod of the job. `spec` adds or replaces fields of the pod's spec; None leaves one out."""
-    settings = workload.options.pods
     metadata = workload.metadata(name, role, workload.attempt)
-    metadata["labels"] = settings.labels | _NO_INJECTION | metadata["labels"]
-    metadata["annotations"] = _KEEP | settings.annotations | _NO_INJECTION | metadata["annotations"]
+    metadata["annotations"] = _KEEP | metadata["annotations"]
     grace = math.ceil(workload.spec.target.gym.shutdown_grace_seconds) + SHUTDOWN_MARGIN_SECONDS
+    body = {"initContainers": list(init_containers), "containers": list(containers), "volumes": list(volumes)}
+    return fenced(workload.options.pods, metadata, terminationGracePeriodSeconds=grace, **body | spec)
+
+
+def fenced(settings: PodOptions, metadata: Manifest, **spec: Any) -> Manifest:
+    """A pod that passes the restricted Pod Security Standard, with the administrator's settings in it."""
+    labels = settings.labels | _NO_INJECTION | metadata["labels"]
+    annotations = settings.annotations | _NO_INJECTION | metadata["annotations"]
     body = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": grace,
         "securityContext": dict(_POD_SECURITY),
         "imagePullSecrets": settings.image_pull_secrets,
         "tolerations": settings.tolerations,
         "nodeSelector": settings.node_selector,
         "affinity": settings.affinity,
         "priorityClassName": settings.priority_class_name,
-        "initContainers": list(init_containers),
-        "containers": list(containers),
-        "volumes": list(volumes),
     } | spec
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata,
+        "metadata": metadata | {"labels": labels, "annotations": annotations},
         "spec": {field: value for field, value in body.items() if value not in (None, "", [], {})},
     }
 
 
 def container(
-    workload: Workload,
+    options: WorkloadOptions,
     name: str,
     *,
     image: str,
@@ -100,7 +102,7 @@ def container(
     body: Manifest = {
         "name": name,
         "image": image,
-        "imagePullPolicy": workload.options.image_pull_policy,
+        "imagePullPolicy": options.image_pull_policy,
         "args": ["python", "-m", module, command],
         "env": list(env),
         "resources": resources,

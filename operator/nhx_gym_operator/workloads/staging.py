@@ -48,7 +48,7 @@ def dataset(workload: Workload, files: StagedFiles) -> StageParts:
 def _stage(workload: Workload, files: StagedFiles, container: str, volume: str, target: str) -> StageParts:
     sources = [(f"{volume}-{name}", body, where) for name, body, where in _sources(files)]
     staged = podspec.container(
-        workload,
+        workload.options,
         container,
         image=workload.options.images.tasks,
         module=podspec.EVALUATOR_MODULE,

@@ -11,6 +11,7 @@ from ...api.constants import Isolation
 from ...api.job import JobSpec
 from ...api.wire import Placement
 from ..inputs import Missing
+from ..measuring.findings import Standing, State
 from ..observation import JobRefused
 from ..settings import Sandbox, SandboxMode
 
@@ -22,14 +23,21 @@ class Placed:
     placement: Placement
     isolation: Isolation
     runtime_class_name: str | None
+    reason: str
+    """For people: what was measured, or why there is no sandbox."""
 
 
-def place(spec: JobSpec, sandbox: Sandbox, runtime_class: bool | Missing | None) -> Placed | JobRefused:
-    """Fails closed: what needs a sandbox is refused where there is none, naming the setting."""
-    trouble = _sandbox_trouble(sandbox, runtime_class)
+def place(
+    spec: JobSpec, sandbox: Sandbox, runtime_class: bool | Missing | None, standing: Standing | None
+) -> Placed | JobRefused | Missing:
+    """Fails closed: what needs a sandbox is refused where there is none, naming the setting. `Missing`: it is not known
+    yet whether there is one, and nothing is placed on a guess."""
+    trouble = _sandbox_trouble(sandbox, runtime_class, standing)
+    if isinstance(trouble, Missing):
+        return trouble
     if trouble is None:
         runtime = sandbox.runtime_class_name if sandbox.isolation is Isolation.KERNEL else None
-        return Placed(Placement.SANDBOXED, sandbox.isolation, runtime)
+        return Placed(Placement.SANDBOXED, sandbox.isolation, runtime, standing.message if standing else _UNMEASURED)
     if sandbox.mode is SandboxMode.REQUIRED:
         return JobRefused(AcceptedReason.SANDBOX_UNAVAILABLE, f"sandbox.mode is Required, but {trouble}")
     environment = spec.target.gym.environment
@@ -39,7 +47,7 @@ def place(spec: JobSpec, sandbox: Sandbox, runtime_class: bool | Missing | None)
             f"the environment FileSet {environment.file_set.name!r} holds code that runs sandboxed or not at "
             f"all, but {trouble}",
         )
-    return Placed(Placement.COLOCATED, Isolation.CONTAINER_ONLY, None)
+    return Placed(Placement.COLOCATED, Isolation.CONTAINER_ONLY, None, trouble)
 
 
 def describe(status: Mapping[str, Any]) -> str:
@@ -51,17 +59,38 @@ def describe(status: Mapping[str, Any]) -> str:
     return "runs sandboxed under the cluster's default runtime: container and network policies are the only fence"
 
 
-def _sandbox_trouble(sandbox: Sandbox, runtime_class: bool | Missing | None) -> str | None:
+def still_unfenced(status: Mapping[str, Any], sandbox: Sandbox, standing: Standing | None) -> str:
+    """Why a job that was placed in a sandbox gets no pods now; empty if it does. What is measured is the sandbox of the
+    present settings, and tells nothing about another one that was pinned before they changed."""
+    if status["placement"] != Placement.SANDBOXED or standing is None or standing.state is not State.FAILS:
+        return ""
+    same = status["isolation"] == sandbox.isolation and (
+        sandbox.isolation is Isolation.CONTAINER_ONLY or status.get("runtimeClassName") == sandbox.runtime_class_name
+    )
+    return standing.message if same else ""
+
+
+_UNMEASURED = "the sandbox was not measured (the operator's setting canary)"
+
+
+def _sandbox_trouble(
+    sandbox: Sandbox, runtime_class: bool | Missing | None, standing: Standing | None
+) -> str | Missing | None:
     if sandbox.mode is SandboxMode.DISABLED:
         return "the operator's setting sandbox.mode is Disabled; an administrator can set it to Auto or Required"
-    if sandbox.isolation is Isolation.CONTAINER_ONLY or runtime_class is True:
-        return None
-    if isinstance(runtime_class, Missing):
-        return runtime_class.message
-    return (
-        f"this cluster has no RuntimeClass {sandbox.runtime_class_name!r}; an administrator can install it, name "
-        f"another in the operator's setting sandbox.runtimeClassName, or set sandbox.isolation to ContainerOnly"
-    )
+    if sandbox.isolation is Isolation.KERNEL and runtime_class is False:
+        return (
+            f"this cluster has no RuntimeClass {sandbox.runtime_class_name!r}; an administrator can install it, name "
+            f"another in the operator's setting sandbox.runtimeClassName, or set sandbox.isolation to ContainerOnly"
+        )
+    if standing is None:
+        # Without a measurement, that the RuntimeClass exists has to do; and with one it need not be looked up.
+        return runtime_class.message if isinstance(runtime_class, Missing) else None
+    if standing.state is State.FAILS:
+        return standing.message
+    if standing.state is State.NOT_KNOWN:
+        return Missing(AcceptedReason.SANDBOX_NOT_MEASURED, standing.message)
+    return None
 
 
 def needs_runtime_class(sandbox: Sandbox) -> bool:

@@ -1,0 +1,223 @@
+"""The measurement's adapter: reads its objects, performs its steps, keeps and tells what was found."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from ...api.conditions import MeasurementReason
+from ...api.constants import Isolation
+from ...workloads.canary import Canary
+from .. import clock, events, metrics
+from ..inputs import InputReader
+from ..kube import CONFIG_MAPS, NODES, PODS, ApiError, KubeClient, Resource
+from ..observation import Apply, Create, DeletePod
+from ..settings import CanarySettings, Installation, SandboxMode
+from . import findings as found
+from .findings import Findings, Standing, State, Verdict
+from .kernels import NodeKernel
+from .step import Scene, Step, names, next_step
+
+Manifest = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+
+class Monitor:
+    """Measures at start, on a schedule, and when a job has found its sandbox open. `changed` is called after each
+    measurement."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        api: KubeClient,
+        inputs: InputReader,
+        changed: Callable[[], None],
+        *,
+        now: Callable[[], datetime] = clock.now,
+    ) -> None:
+        self._api = api
+        self._inputs = inputs
+        self._changed = changed
+        self._now = now
+        self._settings = _wanted(installation)
+        self._canary = _canary(installation, self._settings) if self._settings else None
+        self._since = now()
+        self._findings: Findings | None = None
+        self._trouble = ""
+        self._refused = ""
+        self._wake = asyncio.Event()
+
+    def standing(self) -> Standing | None:
+        """What a job that needs a sandbox is told. None: nothing is measured here."""
+        if self._settings is None or self._canary is None:
+            return None
+        if self._trouble and self._findings is None:
+            words = f"whether a sandbox of this cluster holds cannot be measured: {self._trouble}"
+            return Standing(State.NOT_KNOWN, words)
+        return found.standing(
+            self._findings, self._canary.subject, self._settings.interval_seconds, self._since, self._now()
+        )
+
+    def suspect(self) -> None:
+        """A job found its sandbox open: what was measured before counts no more."""
+        self._since = self._now()
+        self._wake.set()
+
+    async def run(self) -> None:
+        if self._settings is None or self._canary is None:
+            return
+        while True:
+            try:
+                again = await self._look(self._settings, self._canary)
+                self._trouble = ""
+            except ApiError as error:
+                self._trouble = f"{error.message or error}"
+                logger.warning("Measuring the sandbox: %s", error)
+                again = found.RETRY_SECONDS if error.forbidden else 5.0
+            try:
+                async with asyncio.timeout(again):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    async def _look(self, settings: CanarySettings, canary: Canary) -> float:
+        config_map = await self._config_map(settings)
+        self._findings = found.from_data(config_map.get("data"))
+        if self._findings is not None:
+            metrics.SANDBOX.show(self._findings)
+        scene = await self._scene(settings, replace(canary, owner_uid=config_map["metadata"]["uid"]))
+        step = next_step(scene, self._now())
+        # Before the pods go: an operator that ends in between concludes once more, from the same pods.
+        if step.findings is not None:
+            await self._write(settings, config_map, step.findings)
+        refused = await self._perform(step)
+        return 0.0 if refused else step.again_after
+
+    async def _scene(self, settings: CanarySettings, canary: Canary) -> Scene:
+        listener, client = [await self._find(PODS, canary.namespace, name) for name in names(canary)]
+        node, unreadable = await self._node(client)
+        exists = None
+        if canary.runtime_class_name:
+            answer = await self._inputs.runtime_class(canary.runtime_class_name)
+            exists = answer if isinstance(answer, bool) else None
+        refused, self._refused = self._refused, ""
+        return Scene(
+            canary=canary,
+            interval=settings.interval_seconds,
+            since=self._since,
+            findings=self._findings,
+            runtime_class_exists=exists,
+            listener=listener,
+            client=client,
+            node=node,
+            node_unreadable=unreadable,
+            refused=refused,
+        )
+
+    async def _node(self, client: Manifest | None) -> tuple[NodeKernel | None, str]:
+        name = client["spec"].get("nodeName") if client else None
+        if not name:
+            return None, ""
+        try:
+            info = (await self._api.get(NODES, None, name))["status"]["nodeInfo"]
+        except ApiError as error:
+            if error.forbidden or error.not_found:
+                return None, f"the operator may not read node {name!r} (the chart's rbac.runtimeClasses)"
+            raise
+        return NodeKernel(info.get("bootID", ""), info.get("kernelVersion", "")), ""
+
+    async def _config_map(self, settings: CanarySettings) -> Manifest:
+        """The chart makes it, so that Helm removes it, and with it all that it owns."""
+        live = await self._find(CONFIG_MAPS, settings.namespace, settings.name)
+        return live or await self._api.apply(_config_map_of(settings, {}))
+
+    async def _find(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        try:
+            return await self._api.get(resource, namespace, name)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+    async def _perform(self, step: Step) -> bool:
+        """True if the API server would not make a pod."""
+        for action in step.actions:
+            try:
+                match action:
+                    case Apply(manifest):
+                        await self._api.apply(manifest)
+                    case Create(manifest):
+                        await self._api.create(manifest)
+                    case DeletePod(namespace, name, uid):
+                        await self._api.delete(PODS, namespace, name, uid=uid)
+            except ApiError as error:
+                if isinstance(action, DeletePod) and (error.not_found or error.conflict):
+                    continue
+                if isinstance(action, Create) and error.already_exists:
+                    continue
+                if isinstance(action, Create) and 400 <= error.status < 500 and error.status not in (408, 409, 429):
+                    self._refused = error.message
+                    return True
+                raise
+        return False
+
+    async def _write(self, settings: CanarySettings, config_map: Manifest, findings: Findings) -> None:
+        before, self._findings = self._findings, findings
+        await self._api.apply(_config_map_of(settings, findings.to_data()))
+        metrics.SANDBOX.show(findings)
+        self._changed()
+        if before is None or before.verdict is not findings.verdict:
+            logger.info("The sandbox: %s: %s", findings.verdict, findings.message)
+            await events.publish(self._api, [_event(config_map, findings)])
+
+
+def _wanted(installation: Installation) -> CanarySettings | None:
+    settings = installation.settings
+    return settings.canary if settings.sandbox.mode is not SandboxMode.DISABLED else None
+
+
+def _canary(installation: Installation, where: CanarySettings) -> Canary:
+    settings = installation.settings
+    is_kernel = settings.sandbox.isolation is Isolation.KERNEL
+    return Canary(
+        name=where.name,
+        namespace=where.namespace,
+        options=settings,
+        runtime_class_name=settings.sandbox.runtime_class_name if is_kernel else None,
+        api_server=installation.api_server,
+        start_seconds=settings.timeouts.pod_start_seconds,
+    )
+
+
+def _config_map_of(settings: CanarySettings, data: dict[str, str]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": settings.name, "namespace": settings.namespace},
+        "data": data,
+    }
+
+
+def _event(config_map: Manifest, findings: Findings) -> Manifest:
+    """On the ConfigMap, when the verdict changes."""
+    return events.event(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": config_map["metadata"]},
+        change=f"{findings.verdict}/{findings.tried_at}",
+        reason=_REASONS[findings.verdict],
+        message=findings.message,
+        severity="Normal" if findings.verdict is Verdict.HOLDS else "Warning",
+        moment=findings.tried_at,
+    )
+
+
+_REASONS = {
+    Verdict.HOLDS: MeasurementReason.SANDBOX_HOLDS,
+    Verdict.FAILS: MeasurementReason.SANDBOX_FAILS,
+    Verdict.UNKNOWN: MeasurementReason.SANDBOX_NOT_KNOWN,
+}

@@ -1,0 +1,121 @@
+"""The canaries: what the operator starts to see whether a sandbox of this cluster holds. No Gym is in it.
+
+One pod listens where a job has its evaluator: on a port that must stay reachable and on one that a policy takes away.
+The other is the client, built like a gym host. Its first container proves that both ports are reachable while the
+policies let them; without that, a refusal would prove nothing. Then the operator takes the second port out of the
+client's policy, and the client's other container waits at the same gate as a host does.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from pydantic import ValidationError
+
+from nhx_gym_operator.api.wire import (
+    CANARY_PORT,
+    EVALUATOR_PORT,
+    HEALTH_PATH,
+    CanaryPlan,
+    CanaryReport,
+    GateTarget,
+    Kernel,
+)
+from nhx_gym_operator.gym_host import facts, gate
+
+PAUSE_S = 0.2
+ANSWER_LIMIT_BYTES = 16 << 10
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """`GET /healthz` answers with the kernel that this pod runs on."""
+
+    def do_GET(self) -> None:
+        found = self.path == HEALTH_PATH
+        body = facts.measured_kernel().model_dump_json().encode() if found else b""
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """The client asks several times a second."""
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, family: socket.AddressFamily, port: int) -> None:
+        self.address_family = family
+        super().__init__(("", port), _Handler)
+
+
+def servers(*ports: int) -> list[ThreadingHTTPServer]:
+    """Bound and listening, on IPv4 and on IPv6 where the pod has that."""
+    try:
+        return [_Server(socket.AF_INET6, port) for port in ports]
+    except OSError:
+        return [_Server(socket.AF_INET, port) for port in ports]
+
+
+def listen() -> int:
+    """Serves until the pod is deleted. The canary listens before the port that answers: an answer means both."""
+    canary, answering = servers(CANARY_PORT, EVALUATOR_PORT)
+    threading.Thread(target=canary.serve_forever, daemon=True).start()
+    answering.serve_forever()
+    return 0
+
+
+def listener_kernel(url: str) -> Kernel | str:
+    """What the listener runs on, or why it did not say."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url + HEALTH_PATH, timeout=2 * gate.CONNECT_TIMEOUT_S) as response:
+            return Kernel.model_validate_json(response.read(ANSWER_LIMIT_BYTES))
+    except (OSError, HTTPException, ValidationError) as error:
+        return str(getattr(error, "reason", error))
+
+
+def reach(
+    plan: CanaryPlan,
+    *,
+    ask: Callable[[str], Kernel | str] = listener_kernel,
+    connect: Callable[[GateTarget], bool] = gate.reachable,
+) -> int:
+    """0 once the listener answers and the canary port opens, with a `CanaryReport` as the pod's message."""
+    canary = plan.gate_refused[0]
+    deadline = time.monotonic() + plan.open_timeout_s
+    while True:
+        answer = ask(plan.evaluator_url)
+        if isinstance(answer, Kernel) and connect(canary):
+            break
+        trouble = answer if isinstance(answer, str) else f"{gate.named(canary)} refuses"
+        if time.monotonic() >= deadline:
+            gate.say(
+                f"within {plan.open_timeout_s:g} s the listener at {plan.evaluator_url} was not reached though both "
+                f"policies allow it: {trouble}"
+            )
+            return 1
+        time.sleep(PAUSE_S)
+    report = CanaryReport(kernel=facts.measured_kernel(), listener_kernel=answer, pids_limit=facts.pids_limit())
+    gate.say(report.model_dump_json())
+    return 0
+
+
+def refused(plan: CanaryPlan) -> int:
+    """0 once all that must be refused is refused while the listener answers; `GATE_OPEN_EXIT_CODE` if it is not."""
+    try:
+        passage = gate.pass_gate(plan)
+    except gate.SandboxOpenError as error:
+        gate.say("; ".join(map(gate.named, error.targets)))
+        return error.exit_code
+    except gate.GateError as error:
+        gate.say(str(error))
+        return error.exit_code
+    gate.say(f"{len(plan.gate_refused)} addresses refused after {passage.seconds:.1f} s")
+    return 0

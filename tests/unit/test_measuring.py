@@ -1,0 +1,331 @@
+"""The measurement of the sandbox: from canary pods and the clock to what is done next, and what a job is told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, CanaryReport, Kernel
+from nhx_gym_operator.controller.clock import format_time
+from nhx_gym_operator.controller.measuring import kernels
+from nhx_gym_operator.controller.measuring.findings import (
+    Findings,
+    State,
+    Verdict,
+    due_at,
+    from_data,
+    merged,
+    standing,
+    unmeasured,
+)
+from nhx_gym_operator.controller.measuring.kernels import NodeKernel
+from nhx_gym_operator.controller.measuring.step import Scene, next_step
+from nhx_gym_operator.controller.observation import Apply, Create, DeletePod
+from nhx_gym_operator.workloads import canary as canaries
+from nhx_gym_operator.workloads.canary import Canary
+from support.controller_values import NOW, after, ended, live, running, settings
+
+HOUR = 3600.0
+NODE = NodeKernel("boot-of-the-node", "6.12.1")
+GVISOR = Kernel(boot_id="boot-of-the-sandbox", release="4.19.0", words="#1 SMP | [    0.000000] Starting gVisor...")
+RUNC = Kernel(boot_id="boot-of-the-node", release="6.12.1", words="#1 SMP")
+CANARY = Canary("op-canary", "operators", settings(), "gvisor", ("10.96.0.1", 443), 900.0, owner_uid="uid-of-map")
+SUBJECT = CANARY.subject
+REPORT = CanaryReport(kernel=GVISOR, listener_kernel=RUNC, pids_limit="1024").model_dump_json()
+REFUSED = "2 addresses refused after 1.0 s"
+
+
+def pod(manifest, *, node="node-1", deleted=False, states=None, created=NOW, phase="Running", **status):
+    found = live(manifest, creationTimestamp=format_time(created))
+    found["spec"] = {**found["spec"], "nodeName": node}
+    init = {container["name"] for container in found["spec"].get("initContainers", ())}
+    shown = {"initContainerStatuses": [], "containerStatuses": []}
+    for name, state in (states or {}).items():
+        shown["initContainerStatuses" if name in init else "containerStatuses"].append({"name": name, "state": state})
+    found["status"] = {"phase": phase, **shown, **status}
+    if deleted:
+        found["metadata"]["deletionTimestamp"] = format_time(NOW)
+    return found
+
+
+def listening(canary=CANARY, **changes):
+    return pod(canaries.listener(canary), states={"canary-listen": running()}, podIP="10.1.0.7", **changes)
+
+
+def client(reach=None, refused=None, canary=CANARY, **changes):
+    states = {name: state for name, state in (("canary-reach", reach), ("canary-refused", refused)) if state}
+    return pod(canaries.client(canary, "10.1.0.7"), states=states, **changes)
+
+
+def reached(message=REPORT, code=0):
+    return ended(code, message, at=format_time(NOW))
+
+
+def scene(**changes):
+    return Scene(**({"canary": CANARY, "interval": HOUR, "since": NOW, "node": NODE} | changes))
+
+
+def findings(tried=NOW, **changes):
+    moment = format_time(tried)
+    values = {
+        "subject": SUBJECT,
+        "tried_at": moment,
+        "kernel": Verdict.HOLDS,
+        "kernel_message": "its own kernel",
+        "kernel_measured_at": moment,
+        "network": Verdict.HOLDS,
+        "network_message": "denied",
+        "network_measured_at": moment,
+        "node": "node-1",
+        "namespace": "operators",
+    }
+    return Findings(**(values | changes))
+
+
+FAILED = findings(network=Verdict.FAILS, network_message="not enforced")
+UNKNOWN = unmeasured(SUBJECT, NOW, "no room")
+
+
+def does(step):
+    shown = []
+    for action in step.actions:
+        match action:
+            case Apply(manifest):
+                ports = [rule["ports"] for rule in manifest["spec"].get("egress", ())]
+                shown.append(f"Apply {manifest['metadata']['name']} {[p['port'] for port in ports for p in port]}")
+            case Create(manifest):
+                shown.append(f"Create {manifest['metadata']['name']}")
+            case DeletePod(_, name, _):
+                shown.append(f"Delete {name}")
+    return shown
+
+
+OPEN = ["Apply op-canary-listener []", "Apply op-canary-client [8080, 8081]"]
+BOTH_GONE = ["Delete op-canary-listener", "Delete op-canary-client"]
+
+
+# The order of a measurement
+
+
+def test_a_measurement_begins_with_policies_that_allow_and_with_the_listener():
+    assert does(next_step(scene(), NOW)) == [*OPEN, "Create op-canary-listener"]
+
+
+def test_the_client_comes_when_the_listener_runs_and_is_told_its_address():
+    waiting = pod(canaries.listener(CANARY), phase="Pending")
+    assert next_step(scene(listener=waiting), NOW).actions == ()
+    step = next_step(scene(listener=listening()), NOW)
+    assert does(step) == ["Create op-canary-client"]
+    assert "10.1.0.7" in str(step.actions[0].manifest["spec"])
+
+
+def test_the_second_port_is_forbidden_only_after_it_was_reached():
+    assert next_step(scene(listener=listening(), client=client(running())), NOW).actions == ()
+    step = next_step(scene(listener=listening(), client=client(reached(), running())), NOW)
+    assert does(step) == ["Apply op-canary-client [8080]"]
+    assert step.findings is None
+
+
+def test_a_measurement_that_went_well_is_written_down_and_its_pods_are_deleted():
+    step = next_step(scene(listener=listening(), client=client(reached(), ended(0, REFUSED))), after(9))
+    assert does(step) == BOTH_GONE
+    found = step.findings
+    assert (found.verdict, found.kernel, found.network) == (Verdict.HOLDS, Verdict.HOLDS, Verdict.HOLDS)
+    assert (found.node, found.namespace, found.runtime_class_name) == ("node-1", "operators", "gvisor")
+    assert found.pids_limit == "1024" and found.tried_at == format_time(after(9))
+    assert "gVisor 4.19.0" in found.kernel_message and REFUSED in found.network_message
+
+
+def test_an_operator_that_starts_again_goes_on_where_the_measurement_is():
+    """Before it had written anything, and though its start is later than that of the pods."""
+    seen = scene(since=after(5), listener=listening(), client=client(reached(), running()))
+    assert does(next_step(seen, after(6))) == ["Apply op-canary-client [8080]"]
+
+
+def test_pods_of_other_settings_go_first():
+    other = dataclasses.replace(CANARY, runtime_class_name="kata")
+    seen = scene(listener=listening(other), client=client(reached(), ended(0), canary=other))
+    step = next_step(seen, NOW)
+    assert does(step) == BOTH_GONE and step.findings is None
+
+
+def test_nothing_begins_before_the_last_pods_are_gone():
+    assert next_step(scene(client=client(deleted=True)), NOW).actions == ()
+
+
+def test_a_pod_of_somebody_else_is_left_alone_and_named():
+    theirs = listening()
+    theirs["metadata"]["labels"] = {}
+    step = next_step(scene(listener=theirs), NOW)
+    assert step.actions == () and step.again_after == 60
+    assert "'op-canary-listener' in namespace 'operators' is in the way" in step.findings.trouble
+
+
+# Verdicts
+
+
+def test_a_port_that_stays_reachable_fails_the_network_with_what_was_reached_and_what_to_set():
+    open_ = ended(GATE_OPEN_EXIT_CODE, "evaluator-canary (10.1.0.7:8081, known to be up: it listens there)")
+    found = next_step(scene(listener=listening(), client=client(reached(), open_)), NOW).findings
+    assert (found.verdict, found.kernel, found.network) == (Verdict.FAILS, Verdict.HOLDS, Verdict.FAILS)
+    assert "10.1.0.7:8081" in found.network_message and "sandbox.mode" in found.network_message
+
+
+def test_a_listener_that_was_never_reached_proves_nothing():
+    why = "the listener was not reached though both policies allow it"
+    found = next_step(scene(listener=listening(), client=client(ended(1, why))), NOW).findings
+    assert found.verdict is Verdict.UNKNOWN and found.trouble == why
+
+
+def test_a_client_that_comes_to_no_end_is_ended_and_keeps_what_it_said_of_its_kernel():
+    seen = scene(listener=listening(), client=client(reached(), running()))
+    assert next_step(seen, after(119)).findings is None
+    step = next_step(seen, after(121))
+    assert does(step) == BOTH_GONE
+    assert (step.findings.kernel, step.findings.network) == (Verdict.HOLDS, Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize("which", ["listener", "client"])
+def test_a_pod_that_does_not_start_ends_the_measurement_with_the_reason(which):
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
+    build = canaries.listener(CANARY) if which == "listener" else canaries.client(CANARY, "10.1.0.7")
+    stuck = pod(build, phase="Pending", conditions=[unscheduled])
+    pods = {"listener": stuck} if which == "listener" else {"listener": listening(), "client": stuck}
+    assert next_step(scene(**pods), after(899)).findings is None
+    step = next_step(scene(**pods), after(901))
+    assert step.findings.verdict is Verdict.UNKNOWN
+    assert "0/1 nodes are available" in step.findings.trouble and "timeouts.podStartSeconds" in step.findings.trouble
+    assert len(step.actions) == len(pods)
+
+
+def test_a_listener_that_ended_ends_the_measurement():
+    gone = next_step(scene(client=client(running())), NOW)
+    assert gone.findings.verdict is Verdict.UNKNOWN and does(gone) == ["Delete op-canary-client"]
+
+
+def test_a_pod_that_is_refused_is_told_in_the_api_servers_words():
+    found = next_step(scene(refused="exceeded quota: pods"), NOW).findings
+    assert found.verdict is Verdict.UNKNOWN and "exceeded quota: pods" in found.trouble
+
+
+@pytest.mark.parametrize(
+    "known", [{"runtime_class_exists": False}, {"refused": 'pod rejected: RuntimeClass "gvisor" not found'}], ids=str
+)
+def test_a_runtime_class_that_is_not_there_fails_without_a_pod(known):
+    step = next_step(scene(**known), NOW)
+    assert step.actions == ()
+    assert step.findings.kernel is Verdict.FAILS and "sandbox.runtimeClassName" in step.findings.kernel_message
+
+
+def test_without_a_kernel_of_its_own_being_promised_only_the_network_is_measured():
+    plain = dataclasses.replace(CANARY, runtime_class_name=None)
+    report = CanaryReport(kernel=RUNC, listener_kernel=RUNC).model_dump_json()
+    pods = {"listener": listening(plain), "client": client(reached(report), ended(0, REFUSED), canary=plain)}
+    found = next_step(scene(canary=plain, **pods), NOW).findings
+    assert (found.verdict, found.kernel) == (Verdict.HOLDS, Verdict.NOT_NEEDED)
+
+
+# The kernel
+
+
+@pytest.mark.parametrize(
+    ("inside", "node", "beside", "verdict", "words"),
+    [
+        (GVISOR, NODE, None, Verdict.HOLDS, "gVisor 4.19.0) is not the node's (6.12.1), by its boot id"),
+        (RUNC, NODE, None, Verdict.FAILS, "is the node's, by its boot id"),
+        # A virtual machine may run the same version: the boot id tells.
+        (Kernel(boot_id="boot-of-a-vm", release="6.12.1"), NODE, None, Verdict.HOLDS, "by its boot id"),
+        (Kernel(release="6.12.1"), NODE, None, Verdict.FAILS, "by its version"),
+        (Kernel(release="4.4.0"), NODE, None, Verdict.HOLDS, "by its version"),
+        (Kernel(), NODE, None, Verdict.UNKNOWN, "neither its boot id nor its version"),
+        # A name or a log that says gVisor does not help a kernel that is the node's.
+        (RUNC.model_copy(update={"words": "Starting gVisor"}), NODE, None, Verdict.FAILS, "is the node's"),
+        (GVISOR, None, RUNC, Verdict.HOLDS, "is not that of a pod beside it"),
+        (RUNC, None, RUNC, Verdict.FAILS, "is that of a pod beside it"),
+        (GVISOR, None, None, Verdict.UNKNOWN, "ran on different nodes"),
+    ],
+)
+def test_a_kernel_is_told_from_the_nodes(inside, node, beside, verdict, words):
+    found = kernels.compare(inside, "gvisor", node, beside, "may not read nodes")
+    assert found.verdict is verdict
+    assert words in found.message
+    assert found.not_checked == ("" if node else "may not read nodes")
+
+
+def test_without_the_right_to_read_nodes_pods_on_two_nodes_prove_nothing():
+    pods = {"listener": listening(node="node-2"), "client": client(reached(), ended(0, REFUSED))}
+    apart = next_step(scene(node=None, node_unreadable="may not read nodes", **pods), NOW).findings
+    assert (apart.kernel, apart.network, apart.not_checked) == (Verdict.UNKNOWN, Verdict.HOLDS, "may not read nodes")
+    together = scene(node=None, node_unreadable="may not read nodes", **pods | {"listener": listening()})
+    assert next_step(together, NOW).findings.kernel is Verdict.HOLDS
+
+
+# The schedule
+
+
+@pytest.mark.parametrize(
+    ("found", "since", "seconds"),
+    [
+        (None, NOW, 0),
+        (findings(), NOW, HOUR),
+        (FAILED, NOW, 60),
+        (UNKNOWN, NOW, 60),
+        (findings(trouble="no room"), NOW, 60),
+        (findings(subject="other settings"), NOW, 0),
+        (findings(), after(10), 10),
+    ],
+    ids=["none yet", "holds", "fails", "unknown", "kept from before", "other settings", "before the start"],
+)
+def test_it_is_measured_again(found, since, seconds):
+    assert due_at(found, SUBJECT, HOUR, since) == after(seconds)
+
+
+def test_until_it_is_due_nothing_happens():
+    step = next_step(scene(findings=findings()), after(100))
+    assert (step.actions, step.findings, step.again_after) == ((), None, HOUR - 100)
+
+
+# What stands
+
+
+def test_a_measurement_without_a_verdict_leaves_a_good_one_standing_for_three_intervals():
+    later = unmeasured(SUBJECT, after(2 * HOUR), "no room")
+    kept = merged(findings(), later, HOUR)
+    assert (kept.verdict, kept.trouble, kept.kernel_measured_at) == (Verdict.HOLDS, "no room", format_time(NOW))
+    assert merged(findings(), unmeasured(SUBJECT, after(3 * HOUR), "no room"), HOUR).verdict is Verdict.UNKNOWN
+
+
+def test_a_failure_is_never_followed_by_a_verdict_from_before():
+    assert merged(FAILED, unmeasured(SUBJECT, after(60), "no room"), HOUR).network is Verdict.UNKNOWN
+    assert merged(findings(), FAILED, HOUR).verdict is Verdict.FAILS
+    assert merged(findings(subject="other"), UNKNOWN, HOUR).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("found", "since", "now", "state", "words"),
+    [
+        (None, NOW, NOW, State.NOT_KNOWN, "about to show"),
+        (findings(subject="other"), NOW, NOW, State.NOT_KNOWN, "about to show"),
+        (findings(), NOW, after(HOUR), State.HOLDS, "on node 'node-1' in namespace 'operators'"),
+        # An operator that starts again lets jobs in on what stands, while it measures.
+        (findings(), after(60), after(60), State.HOLDS, "denied"),
+        (findings(), NOW, after(3 * HOUR), State.NOT_KNOWN, "canary.enabled"),
+        (FAILED, NOW, after(59), State.FAILS, "not enforced"),
+        (FAILED, NOW, after(60), State.NOT_KNOWN, "measured again"),
+        (UNKNOWN, NOW, after(1), State.NOT_KNOWN, "no room"),
+    ],
+)
+def test_what_a_job_is_told(found, since, now, state, words):
+    told = standing(found, SUBJECT, HOUR, since, now)
+    assert told.state is state
+    assert words in told.message
+
+
+def test_findings_survive_the_config_map_and_anything_else_in_it_is_no_finding():
+    found = FAILED.model_copy(update={"pids_limit": "max", "not_checked": "nodes"})
+    data = found.to_data()
+    assert all(isinstance(value, str) for value in data.values())
+    assert (data["verdict"], data["network"], data["networkMessage"]) == ("Fails", "Fails", "not enforced")
+    assert from_data(data) == found
+    assert from_data(None) is None and from_data({"kernel": "Perhaps"}) is None
