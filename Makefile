@@ -39,6 +39,7 @@ test-cluster: $(VENV)/installed cluster ## the control loop against a real API s
 .PHONY: test-e2e
 test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, and attacks from inside
 	$(PYTEST) tests/e2e tests/security
+	$(PYTEST) tests/layers
 
 .PHONY: nightly
 nightly: test-helm3 test-named-cluster test-nightly environments ## what `make test` leaves out

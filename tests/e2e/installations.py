@@ -56,7 +56,7 @@ def install(installation: Installation, session: str) -> int | None:
     The annotation reaches the operator's pod and those of all jobs, and makes a new pod of an operator that was there
     before: its image may have changed under the same tag.
     """
-    before = _usable_revision(installation)
+    before = usable_revision(installation)
     values = {
         "image": {"registry": REGISTRY, "tag": TAG},
         "watchNamespaces": list(installation.job_namespaces),
@@ -99,7 +99,7 @@ def uninstall(installation: Installation) -> None:
     cluster.helm("uninstall", installation.release, here, "--ignore-not-found", "--wait", timeout=INSTALL_SECONDS)
 
 
-def _usable_revision(installation: Installation) -> int | None:
+def usable_revision(installation: Installation) -> int | None:
     """A release that a killed helm left half-way would refuse an upgrade: it is removed. One that killed tests left is
     nothing to go back to."""
     here = f"--namespace={installation.namespace}"

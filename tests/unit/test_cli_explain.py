@@ -60,6 +60,15 @@ def test_what_to_do_names_the_users_own_objects(cluster):
     assert "goes on by itself" in goes_on
 
 
+def test_why_a_job_was_placed_so_is_one_line(cluster):
+    measured = "a network policy that denies is enforced (measured at 2026-11-29T12:00:00Z on node 'n')"
+    cluster.write("jobs", [job(phase="Starting", placement="Sandboxed", placementReason=measured, conditions=WAITS)])
+
+    notes = json.loads(call("explain", "mcqa", "--output=json").output)["notes"]
+
+    assert f"it was placed Sandboxed: {measured}" in notes
+
+
 def test_a_deadlines_advice_is_about_what_was_waited_for(cluster):
     message = f"not running within 600 s (the operator's setting timeouts.waitForInputsSeconds): {MISSING}"
     cluster.write("jobs", [job(phase="Failed", conditions=failed("InputsTimeout", message))])
