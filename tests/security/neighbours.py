@@ -94,7 +94,7 @@ def probe(targets: dict[str, Any]) -> dict[str, Any]:
     """What the prober sees of the same addresses, TCP and UDP."""
     seen: dict[str, Any] = {}
     for name in ("reach-by-tcp", "reach-by-udp"):
-        command = ["python", "/script/attacks.py", name, "/dev/stdin"]
+        command = ["python", "/script/attacks.py", name, "-"]
         done = cluster.execute("prober", "prober", MODELS_NAMESPACE, command, stdin=json.dumps(targets))
         if done.code:
             raise AssertionError(f"the prober could not try: {done.stderr}")

@@ -6,8 +6,10 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from devcluster.images.building import reference
@@ -31,7 +33,8 @@ GROUPS = ("network", "secrets", "evaluator", "forgery", "container")
 """Of `attacks.py`, a row each."""
 FORGED = ("index", "nan", "infinity", "tokens", "nesting", "escapes", "log")
 """Answers of `app.py`, a row each."""
-LAST = {"gvisor": [], "runc": ["end"]}
+LAST = "init"
+"""Of `attacks.py` too. Under gVisor the host ends with it, and the row has no answer."""
 REFUSED_ROWS = ("secrets", "evaluator")
 """Rows over which the gateway refuses a model call: no reward may stand on such a one."""
 UNREAL_ROWS = ("nan", "infinity", "nesting", "escapes")
@@ -88,6 +91,8 @@ class Flood:
 
     pod: Object
     log: str
+    node_tasks: int
+    """The most processes and threads of the node that were seen in the pod's cgroup."""
 
     @property
     def said(self) -> list[dict[str, Any]]:
@@ -100,13 +105,13 @@ class Flood:
 
 @scenario
 def hostile(world: World) -> dict[str, HostileRun]:
-    """Two jobs at once, each other's neighbour. The one under runc ends by killing its own launcher."""
+    """Two jobs at once, each other's neighbour. The last row of each kills PID 1, which gVisor lets happen."""
     namespaces = [installation.jobs for installation, _ in RUNTIMES.values()]
     neighbours.deploy(namespaces)
     jobs = {name: _job(place.jobs) for name, (place, _) in RUNTIMES.items()}
-    for name, job in jobs.items():
+    for job in jobs.values():
         namespace = job["metadata"]["namespace"]
-        cluster.apply(*_inputs(namespace), _rows(namespace, [*GROUPS, *FORGED, *LAST[name]]), job)
+        cluster.apply(*_inputs(namespace), _rows(namespace, [*GROUPS, *FORGED, LAST]), job)
     pods = {name: _running_pods(world, job) for name, job in jobs.items()}
     boxes = {name: _sandbox(*pair) for name, pair in pods.items()}
     tokens = {name: Inside.of(host).says(f"cat {TOKEN}").strip() for name, (_, host) in pods.items()}
@@ -122,11 +127,11 @@ def hostile(world: World) -> dict[str, HostileRun]:
     before = neighbours.heard(namespaces)
     for name, (_, host) in pods.items():
         _hand_over(host, targets[name])
-    lost = _until_lost(world, jobs["runc"])
-    runs.nhx_json(world, "cancel", jobs["runc"], "--wait", "--timeout=180s")
+    lost = _until_lost(world, jobs["gvisor"])
+    runs.nhx_json(world, "cancel", jobs["gvisor"], "--wait", "--timeout=180s")
     ended = {
-        "gvisor": runs.succeeded(world, jobs["gvisor"]),
-        "runc": runs.cancelled(world, jobs["runc"], lost=lost),
+        "gvisor": runs.cancelled(world, jobs["gvisor"], lost=lost),
+        "runc": runs.succeeded(world, jobs["runc"]),
     }
     heard = neighbours.heard(namespaces)
     return {
@@ -216,10 +221,43 @@ def _until_lost(world: World, job: Object) -> Object:
 @idle_scenario
 def floods(world: World) -> dict[str, dict[str, Flood]]:
     """Pods as the operator builds hosts, that run one flood each in place of a Gym; under both runtimes."""
-    found: dict[str, dict[str, Flood]] = {}
     made = {name: _flooding(place, runtime_class) for name, (place, runtime_class) in RUNTIMES.items()}
-    for name, (place, _) in RUNTIMES.items():
-        found[name] = {kind: _ended_flood(pod, place.jobs) for kind, pod in made[name].items()}
+    peaks: Counter[str] = Counter()
+    deadline = time.monotonic() + EVICTED_SECONDS
+    while True:
+        pods = {name: _flood_pods(place.jobs) for name, (place, _) in RUNTIMES.items()}
+        there = [pod for found in pods.values() for pod in found.values()]
+        for uid, count in _tasks_by_pod({pod["metadata"]["uid"] for pod in there}).items():
+            peaks[uid] = max(peaks[uid], count)
+        if all(pod["status"].get("phase") in ("Succeeded", "Failed") for pod in there) or time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    return {name: {kind: _flood(pods[name][pod], peaks) for kind, pod in made[name].items()} for name in made}
+
+
+def _flood_pods(namespace: str) -> dict[str, Object]:
+    return {pod["metadata"]["name"]: pod for pod in cluster.listed("pods", namespace, {"flood": "yes"})}
+
+
+def _flood(pod: Object, peaks: Mapping[str, int]) -> Flood:
+    metadata = pod["metadata"]
+    try:
+        log = cluster.kubectl("logs", metadata["name"], f"--namespace={metadata['namespace']}")
+    except CommandError:
+        log = ""  # an evicted pod may have none any more
+    return Flood(pod, log, peaks[metadata["uid"]])
+
+
+def _tasks_by_pod(uids: set[str]) -> Counter[str]:
+    """Processes and threads of this machine, which is the node, by the pod in whose cgroup they are."""
+    found: Counter[str] = Counter()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            of = next((uid for uid in uids if uid in (process / "cgroup").read_text()), None)
+            if of:
+                found[of] += len(list((process / "task").iterdir()))
+        except OSError:
+            continue  # it has ended meanwhile
     return found
 
 
@@ -258,7 +296,7 @@ def _flood_pod(
     options = controller_values.settings(images=images, resources={"gymHost": resources})
     of = controller_values.workload(options=options, runtime_class_name=runtime_class)
     built = pods.host_pod(of, 0)
-    built["metadata"] = {"name": name, "namespace": namespace, "labels": {"app": name}}
+    built["metadata"] = {"name": name, "namespace": namespace, "labels": {"flood": "yes"}}
     built["spec"].pop("initContainers")
     (container,) = built["spec"]["containers"]
     container["args"] = ["python", "-S", "/floods/attacks.py", kind, "/floods/targets.json"]
@@ -268,21 +306,6 @@ def _flood_pod(
         if "secret" in volume:
             volume["secret"]["secretName"] = secret
     return built
-
-
-def _ended_flood(name: str, namespace: str) -> Flood:
-    """Waits for the pod's end; its log is kept as it grows, since an evicted pod has none any more."""
-    deadline = time.monotonic() + EVICTED_SECONDS
-    log = ""
-    while True:
-        pod = cluster.get("pod", name, namespace)
-        try:
-            log = cluster.kubectl("logs", name, f"--namespace={namespace}") or log
-        except CommandError:
-            pass
-        if pod["status"].get("phase") in ("Succeeded", "Failed") or time.monotonic() > deadline:
-            return Flood(pod, log)
-        time.sleep(2)
 
 
 @idle_scenario

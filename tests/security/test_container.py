@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from security.scenarios import HostileRun
+from security.scenarios import LAST, HostileRun
 from support.job_watch import condition
 
 REFUSED = {"EROFS", "EACCES", "EPERM", "ENOENT"}
@@ -31,15 +31,16 @@ def test_neither_kernel_nor_node_is_steered_or_read(attacked: HostileRun) -> Non
     assert saw["/run/containerd/containerd.sock"] == "read 0 bytes"
 
 
-def test_the_containers_init_outlives_its_children(attacked: HostileRun) -> None:
-    assert attacked.saw("kill-pid-1")["init lives"] is True
-    assert "tokens" in attacked.rows, "no rollout came after it"
+def test_under_runc_the_containers_init_takes_no_signal_from_its_children(hostile: dict[str, HostileRun]) -> None:
+    assert hostile["runc"].saw("kill-pid-1")["init lives"] is True
+    assert hostile["runc"].status["phase"] == "Succeeded"
 
 
-def test_a_host_that_kills_itself_is_named_and_what_was_recorded_stays(hostile: dict[str, HostileRun]) -> None:
-    run = hostile["runc"]
+def test_a_host_that_ends_itself_is_named_and_what_was_recorded_stays(hostile: dict[str, HostileRun]) -> None:
+    """Under gVisor a child may kill the init: its own host is all that ends."""
+    run = hostile["gvisor"]
     lost = condition(run.facts["lost"], "SandboxReady")
     assert (lost["status"], lost["reason"]) == ("False", "HostLost")
     assert run.status["phase"] == "Cancelled"
     assert {"network", "forgery", "container", "log"} <= run.rows.keys()
-    assert "end" not in run.rows
+    assert LAST not in run.rows

@@ -6,7 +6,7 @@ import re
 
 from security.scenarios import FAILED_ROWS, FORGED, GROUPS, REFUSED_ROWS, HostileRun
 
-ROWS = len(GROUPS) + len(FORGED)
+ROWS = len(GROUPS) + len(FORGED) + 1
 OWN_CALLS = 1
 """`key-from-the-gateway` makes one that is in order."""
 TOKENS_OF_A_CALL = 120
@@ -59,7 +59,7 @@ def test_refusals_stand_in_the_evaluators_log_without_a_token(attacked: HostileR
 def test_calls_that_reached_the_model_are_counted_the_environments_own_too(
     hostile: dict[str, HostileRun],
 ) -> None:
-    usage = hostile["gvisor"].status["usage"]
+    usage = hostile["runc"].status["usage"]
     assert set(usage) == {"policy"}
     calls = ROWS + OWN_CALLS
     assert (usage["policy"]["calls"], usage["policy"]["totalTokens"]) == (calls, calls * TOKENS_OF_A_CALL)
@@ -70,7 +70,7 @@ def test_a_rollout_over_which_a_model_call_was_refused_has_no_reward(attacked: H
 
 
 def test_the_job_tells_how_it_ended_row_by_row(hostile: dict[str, HostileRun]) -> None:
-    status = hostile["gvisor"].status
+    status = hostile["runc"].status
     progress = status["progress"]
     assert (progress["done"], progress["failed"]) == (ROWS - len(FAILED_ROWS), len(FAILED_ROWS))
     degraded = next(entry for entry in status["conditions"] if entry["type"] == "Degraded")

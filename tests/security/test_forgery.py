@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from e2e.runs import rows_of
-from security.scenarios import FAILED_ROWS, FORGED, GROUPS, HostileRun
+from security.scenarios import FAILED_ROWS, FORGED, GROUPS, LAST, HostileRun
 
-ROWS = [*GROUPS, *FORGED]
+ROWS = [*GROUPS, *FORGED, LAST]
 HONEST = [row for row in ROWS if row not in (*FAILED_ROWS, "index")]
 MEAN = (0.25 * len(HONEST) + 1.0) / (len(HONEST) + 1)
 """Of `app.REWARD`, and the row that claims another's index with a reward of its own, which it may give itself."""
@@ -44,11 +44,12 @@ def test_what_a_host_says_of_itself_replaces_nothing(attacked: HostileRun) -> No
 def test_a_rollout_is_recorded_as_the_one_that_was_asked_for(attacked: HostileRun) -> None:
     asked = {name: index for index, name in enumerate(ROWS)}
     recorded = {name: (row["_ng_task_index"], row["_ng_rollout_index"]) for name, row in attacked.rows.items()}
-    assert recorded == {name: (asked[name], 0) for name in (*HONEST, "index")}
+    assert recorded == {name: (asked[name], 0) for name in recorded}
+    assert {*HONEST, "index"} - recorded.keys() <= {LAST}
 
 
 def test_what_is_no_answer_is_a_failed_trial_and_no_zero(hostile: dict[str, HostileRun]) -> None:
-    run = hostile["gvisor"]
+    run = hostile["runc"]
     assert run.bundle
     failures = rows_of(run.bundle / "gym_run/rollouts_failures.jsonl")
     assert sorted(ROWS[row["_ng_task_index"]] for row in failures) == sorted(FAILED_ROWS)
@@ -57,15 +58,15 @@ def test_what_is_no_answer_is_a_failed_trial_and_no_zero(hostile: dict[str, Host
 
 
 def test_tokens_are_those_that_the_gateway_counted(hostile: dict[str, HostileRun]) -> None:
-    assert hostile["gvisor"].status["usage"]["policy"]["totalTokens"] < 10_000
+    assert hostile["runc"].status["usage"]["policy"]["totalTokens"] < 10_000
 
 
 def test_an_environments_aggregates_stand_beside_ours_under_gyms_name(hostile: dict[str, HostileRun]) -> None:
-    aggregates = hostile["gvisor"].aggregates
+    aggregates = hostile["runc"].aggregates
     assert aggregates["gym_reward.reward"]["unit"] == "reward"
     forged = [name for name in aggregates if name.startswith("runner.gym.")]
     assert all(aggregates[name]["unit"] == "gym" for name in forged)
-    assert hostile["gvisor"].status["coverage"] == pytest.approx((len(HONEST) + 1) / len(ROWS))
+    assert hostile["runc"].status["coverage"] == pytest.approx((len(HONEST) + 1) / len(ROWS))
 
 
 def test_nothing_in_the_status_steers_a_terminal(attacked: HostileRun) -> None:

@@ -58,5 +58,5 @@ def test_no_packets_of_ones_own_making(attacked: HostileRun) -> None:
 
 
 def test_an_attacked_job_still_says_that_its_sandbox_was_checked(hostile: dict[str, HostileRun]) -> None:
-    run: Any = hostile["gvisor"]
+    run: Any = hostile["runc"]
     assert run.status["placement"] == "Sandboxed" and run.status["phase"] == "Succeeded"

@@ -95,10 +95,6 @@ class HostileServer(SimpleResourcesServer):
             print("flood " + "x" * 1017, flush=False)
         print("y" * (LOG_FLOOD_BYTES // 2), flush=True)
 
-    def forge_end(self, answer: dict[str, Any]) -> None:
-        """The launcher is killed under its own rollout."""
-        attacks.kill_launcher()
-
     def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
         """Aggregates of one's own, under the names of those that are computed elsewhere."""
         return {"gym_reward.reward": 1.0, "reward": 1.0, "mean/reward": 1.0, "coverage": 1.0}

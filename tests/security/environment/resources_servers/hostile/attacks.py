@@ -4,7 +4,7 @@ Each attack is a function of `targets` (addresses and words that an accomplice o
 what it saw, as JSON. None takes longer than some seconds. Those that flood are bounded here too: above what a pod is
 allowed, and well below what a machine has.
 
-    python attacks.py NAME [TARGETS.json]    # one attack, or a group; a line of JSON each
+    python attacks.py NAME [TARGETS.json | -]    # one attack, or a group; a line of JSON each
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ MAX_CHILDREN = 300
 THREADS_PER_CHILD = 8
 """More tasks than any sensible podPidsLimit, and too few to harm a machine that has none."""
 FLOOD_S = 60.0
+FORK_HELD_S = 8.0
+"""Long enough for the node's processes to be counted."""
 
 type Targets = dict[str, Any]
 type Attack = Callable[[Targets], Any]
@@ -208,7 +210,9 @@ def key_on_disk(targets: Targets) -> dict[str, Any]:
         for folder, _, names in os.walk(root):
             for name in names:
                 path = Path(folder, name)
-                if time.monotonic() > deadline or not path.is_file():
+                if time.monotonic() > deadline:
+                    return {"files": seen, "keys": keys, "service account": tokens}
+                if not path.is_file():
                     continue
                 seen += 1
                 keys += _found(_read(path), targets)
@@ -496,8 +500,12 @@ def become_root(targets: Targets) -> dict[str, Any]:
     status = _read("/proc/self/status").decode()
     saw["capabilities"] = re.findall(r"^Cap(?:Prm|Eff|Bnd|Amb):\s*(\w+)", status, re.MULTILINE)
     saw["no new privileges"] = re.findall(r"^NoNewPrivs:\s*(\d)", status, re.MULTILINE)
-    done = subprocess.run(["su", "-c", "id -u"], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL)
-    saw["su"] = done.stdout.strip() or f"code {done.returncode}"
+    words = {"capture_output": True, "text": True, "timeout": 10, "stdin": subprocess.DEVNULL}
+    try:
+        done = subprocess.run(["su", "-c", "id -u"], **words)
+        saw["su"] = done.stdout.strip() or f"code {done.returncode}"
+    except OSError as error:
+        saw["su"] = str(error)
     return saw
 
 
@@ -547,11 +555,11 @@ def kernel_and_node(targets: Targets) -> dict[str, str]:
     return saw
 
 
-@attack("container")
+@attack("init")
 def kill_pid_1(targets: Targets) -> dict[str, Any]:
-    """SIGKILL and SIGSTOP to the container's init; SIGKILL to every process that is none of ours."""
+    """SIGSTOP and SIGKILL to the container's init."""
     saw: dict[str, Any] = {}
-    for number in (signal.SIGKILL, signal.SIGSTOP):
+    for number in (signal.SIGSTOP, signal.SIGKILL):
         try:
             os.kill(1, number)
             saw[number.name] = "sent"
@@ -560,14 +568,6 @@ def kill_pid_1(targets: Targets) -> dict[str, Any]:
     time.sleep(1)
     saw["init lives"] = Path("/proc/1/status").exists()
     return saw
-
-
-def kill_launcher() -> None:
-    """SIGKILL to the process that speaks for this host."""
-    for cmdline in glob.glob("/proc/[0-9]*/cmdline"):
-        words = _read(cmdline).split(b"\0")
-        if b"nhx_gym_operator.gym_host" in words and b"serve" in words and words[0].endswith(b"python"):
-            os.kill(int(cmdline.split("/")[2]), signal.SIGKILL)
 
 
 # ------------------------------------------------------------------------------------------------ floods, a pod each
@@ -601,6 +601,7 @@ def fork_bomb(targets: Targets) -> dict[str, Any]:
     except OSError as error:
         refused = errno.errorcode.get(error.errno or 0, str(error))
     finally:
+        time.sleep(FORK_HELD_S)
         for child in children:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -649,7 +650,7 @@ SPEAKING = {*GROUPS["evaluator"], *GROUPS["forgery"]}
 
 
 def main(name: str, file: str | None) -> None:
-    targets = json.loads(Path(file).read_text()) if file else {}
+    targets = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text()) if file else {}
     for each in GROUPS.get(name, [name]):
         _say(**run(each, targets))
 
