@@ -288,7 +288,7 @@ def route(url: str = "http://127.0.0.1:9/v1", **more: Any) -> ModelRoute:
         "base_url": url,
         "model": MODEL,
         "has_api_key": True,
-        "timeout_seconds": 5.0,
+        "timeout_seconds": 60.0,
         "max_retries": 0,
         "max_concurrent_calls": 64,
     }

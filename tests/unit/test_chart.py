@@ -303,7 +303,8 @@ def test_the_settings_are_those_that_the_operator_reads():
 
 def test_bounds_on_jobs_are_unset_and_reach_the_operator_as_whole_numbers():
     assert settings().limits == Limits()
-    most = {"maxRollouts": 1_000_000, "maxTokens": 5_000_000_000_000}
+    most = {"maxRollouts": 1_000_000, "maxTokens": 5_000_000_000_000, "maxCalls": 1, "maxModelSeconds": 2}
+    most["maxConcurrentCalls"] = 3
     assert settings(limits=most).limits.model_dump(by_alias=True) == most
 
 

@@ -1,11 +1,14 @@
 """What the images hold is checked before any pod is made."""
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from nhx_gym_operator.api import bundled
+from nhx_gym_operator.api.limits import Limits
+from nhx_gym_operator.api.wire import Bound
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.observe import parse_job
-from nhx_gym_operator.workloads import plans
+from nhx_gym_operator.workloads import options, plans
 from support.controller_values import (
     NOW,
     UID,
@@ -93,9 +96,9 @@ def test_a_spec_whose_parts_fit_but_not_together_is_refused():
     assert condition_of(decided("mcqa", envVars=variables), "Failed") is None
 
 
-@pytest.mark.parametrize("what", ["rollouts", "tokens"])
+@pytest.mark.parametrize("what", ["rollouts", "tokens", "calls", "modelSeconds", "concurrentCalls"])
 def test_a_limit_above_the_operators_is_refused_with_both_numbers_and_the_setting(what):
-    setting = f"max{what.title()}"
+    setting = f"max{what[0].upper()}{what[1:]}"
     owner = job(limits={what: 1001})
     refused = condition_of(decide(new(owner, installation=installation(limits={setting: 1000})), NOW), "Failed")
     assert refused["reason"] == "LimitTooHigh"
@@ -119,3 +122,12 @@ def test_the_lower_bound_holds_and_the_evaluator_is_told_whose_it_is(limits, own
     assert not holds(decide(new(owner, installation=installation(limits=limits)), NOW), "Failed")
     bound = plans.evaluator_plan(workload(owner, options=settings(limits=limits))).max_rollouts
     assert (bound and (bound.value, bound.setting)) == expected
+
+
+def test_every_limit_of_a_job_reaches_its_evaluator_and_has_one_of_the_operators():
+    names = list(Limits.model_fields)
+    plan = plans.evaluator_plan(workload(job(limits={to_camel(name): 7 for name in names}), options=settings()))
+    assert [getattr(plan, f"max_{name}") for name in names] == [
+        Bound(value=7, setting=f"spec.limits.{to_camel(name)}") for name in names
+    ]
+    assert {f"max_{name}" for name in names} == set(options.Limits.model_fields)

@@ -70,7 +70,9 @@ async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_8
         "output_tokens": 200,
         "total_tokens": 1200,
         "unmetered_calls": 0,
+        "seconds": outcome.usage["policy"].seconds,
     }
+    assert outcome.usage["policy"].seconds > 0
     assert (outcome.versions["nemo-gym"], outcome.host_kernel) == ("0.5.0", "gVisor")
     assert decode_outcome(w.paths.termination_log.read_bytes()) == outcome
     assert w.hosts[0].shut_down

@@ -15,7 +15,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from nhx_gym_operator.api.limits import users_field
 from nhx_gym_operator.api.wire import Bound, FailureClass, ModelUsage
+from nhx_gym_operator.evaluator.budget import Budget
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.metering import usage_of
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
@@ -54,7 +56,7 @@ async def gate(
     directory: Path,
     answer: Answer | None = None,
     *,
-    max_tokens: int | None = None,
+    bounds: Mapping[str, int] | None = None,
     counted: Mapping[str, ModelUsage] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Gate]:
@@ -69,7 +71,9 @@ async def gate(
             ModelKeys(paths.model_keys),
             session,
             calls,
-            max_tokens=Bound(value=max_tokens, setting="spec.limits.tokens") if max_tokens else None,
+            budget=Budget(
+                **{name: Bound(value=most, setting=users_field(name)) for name, most in (bounds or {}).items()}
+            ),
             counted=counted or {},
         )
         app = make_app(Services(TOKENS, gateway, ProgressState(1)))
@@ -471,7 +475,7 @@ def test_tokens_that_no_status_could_hold_are_not_counted() -> None:
 
 
 async def test_a_call_beyond_the_jobs_tokens_never_reaches_the_model_and_is_refused_for_good(tmp_path: Path) -> None:
-    async with gate(tmp_path, max_tokens=240) as g:
+    async with gate(tmp_path, bounds={"tokens": 240}) as g:
         assert [(await g.call())[0] for _ in range(2)] == [200, 200]
         status, body = await g.call()
     assert len(g.model.requests) == 2
@@ -483,9 +487,9 @@ async def test_a_call_beyond_the_jobs_tokens_never_reaches_the_model_and_is_refu
 
 async def test_what_an_earlier_attempt_counted_is_counted_on(tmp_path: Path) -> None:
     before = ModelUsage(calls=3, total_tokens=360, input_tokens=300, output_tokens=60)
-    async with gate(tmp_path, max_tokens=480, counted={"policy": before}) as g:
+    async with gate(tmp_path, bounds={"tokens": 480}, counted={"policy": before}) as g:
         assert [(await g.call())[0] == 200 for _ in range(2)] == [True, False]
-        assert (g.usage["calls"], g.usage["total_tokens"], g.usage["failed_calls"]) == (4, 480, 1)
+        assert (g.usage["calls"], g.usage["total_tokens"], g.usage["failed_calls"]) == (4, 480, 0)
     assert (before.calls, len(g.model.requests)) == (3, 1)
 
 
@@ -494,7 +498,54 @@ async def test_calls_that_run_when_the_tokens_are_used_end_normally(tmp_path: Pa
         await asyncio.sleep(0.3)
         return web.json_response(chat("1"))
 
-    async with gate(tmp_path, slow, max_tokens=1) as g:
+    async with gate(tmp_path, slow, bounds={"tokens": 1}) as g:
         assert [status for status, _ in await asyncio.gather(*(g.call() for _ in range(4)))] == [200] * 4
         assert (await g.call())[0] != 200
     assert len(g.model.requests) == 4
+
+
+async def test_no_call_is_made_beyond_the_jobs_calls_even_at_once(tmp_path: Path) -> None:
+    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(0.3)
+        return web.json_response(chat("1"))
+
+    async with gate(tmp_path, slow, bounds={"calls": 3}) as g:
+        answers = await asyncio.gather(*(g.call() for _ in range(6)))
+        spent = g.gateway.spent()
+    refused = [body["error"] for status, body in answers if status != 200]
+    assert (len(g.model.requests), len(refused)) == (3, 3)
+    assert {error["code"] for error in refused} == {"call_limit_reached"}
+    assert "spec.limits.calls allows 3" in refused[0]["message"]
+    assert spent is not None and spent.reason == "CallLimitReached"
+
+
+async def test_calls_that_took_the_jobs_seconds_are_the_last(tmp_path: Path) -> None:
+    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(0.6)
+        return web.json_response(chat("1"))
+
+    before = ModelUsage(calls=1, seconds=0.5)
+    async with gate(tmp_path, slow, bounds={"model_seconds": 1}, counted={"policy": before}) as g:
+        assert (await g.call())[0] == 200
+        status, body = await g.call()
+        spent = g.gateway.spent()
+    assert status not in GYM_REPEATS and body["error"]["code"] == "model_time_limit_reached"
+    assert "spec.limits.modelSeconds allows 1" in body["error"]["message"]
+    assert spent is not None and spent.reason == "ModelTimeLimitReached"
+    assert 1.1 <= g.usage["seconds"] < 60 and len(g.model.requests) == 1
+
+
+async def test_no_more_calls_run_at_once_than_the_job_may_whatever_its_models_allow(tmp_path: Path) -> None:
+    running = most = 0
+
+    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return web.json_response(chat("1"))
+
+    async with gate(tmp_path, slow, bounds={"concurrent_calls": 2}) as g:
+        answers = await asyncio.gather(*(g.call() for _ in range(8)))
+    assert ({status for status, _ in answers}, most) == ({200}, 2)

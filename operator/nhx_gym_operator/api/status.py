@@ -58,6 +58,9 @@ class JobModelUsage(ApiModel):
     unmetered_calls: int = Field(
         default=0, ge=0, description="Answered calls that stated no tokens: with any, the counts are lower bounds."
     )
+    seconds: float = Field(
+        default=0.0, ge=0, description="What all calls took, each by itself, with retries and the waits between them."
+    )
 
 
 class JobResults(ApiModel):

@@ -203,6 +203,9 @@ class EvaluatorPlan(Message):
     """The only tasks to evaluate; empty: all."""
     max_rollouts: Bound | None = None
     max_tokens: Bound | None = None
+    max_calls: Bound | None = None
+    max_model_seconds: Bound | None = None
+    max_concurrent_calls: Bound | None = None
     target: GymTarget
     models: list[ModelRoute]
     hosts: int = 1
@@ -395,7 +398,7 @@ class FailureClass(StrEnum):
     """A prompt outgrew the model's context."""
     ENVIRONMENT = "environment"
     BUDGET = "budget"
-    """The job had spent the tokens that it may."""
+    """The job had spent the model calls, tokens or seconds that it may."""
 
 
 class Aggregate(Message):
@@ -428,6 +431,8 @@ class ModelUsage(Message):
     total_tokens: int = 0
     unmetered_calls: int = 0
     """Answered calls that carried no usage: with any of these the token counts are a lower bound."""
+    seconds: float = 0.0
+    """What all calls took, each by itself, with its retries and the waits between them."""
 
 
 class Outcome(Message):

@@ -15,6 +15,11 @@ _GOES_ON = "The job goes on by itself once that is done."
 _ADMINISTRATOR = "This is for whoever looks after the operator on this cluster."
 _LOGS = "Read the logs: `kubectl nhx logs {job} -n {namespace}`."
 _DOWNLOAD = "Copy the bundle: `kubectl nhx download {job} DIR -n {namespace}`."
+_FEWER_CALLS = (
+    "What was collected before is scored. Take fewer rows or repeats, bound what an agent may do in a rollout, or "
+    "raise spec.limits if the operator's own limits allow it.",
+    _AGAIN,
+)
 
 ADVICE: Mapping[str, tuple[str, ...]] = {
     AcceptedReason.INVALID_SPEC: ("Correct the field that is named above.", _AGAIN),
@@ -168,6 +173,8 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "the operator's own limits allow it.",
         _AGAIN,
     ),
+    RunReason.CALL_LIMIT_REACHED: _FEWER_CALLS,
+    RunReason.MODEL_TIME_LIMIT_REACHED: _FEWER_CALLS,
     RunReason.MODEL_UNAVAILABLE: (
         "Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}.",
         _AGAIN,

@@ -75,8 +75,10 @@ def _notes(job: Job) -> list[str]:
     return notes
 
 
-def _usage(name: str, usage: dict[str, int]) -> str:
+def _usage(name: str, usage: dict[str, Any]) -> str:
+    calls = usage.get("calls", 0) + usage.get("failedCalls", 0)
+    took = f", {usage['seconds'] / calls:.2g} s a call" if calls and usage.get("seconds") else ""
     return (
         f"model {name}: {usage.get('calls', 0)} calls, {usage.get('failedCalls', 0)} failed, "
-        f"{usage.get('inputTokens', 0)} tokens in, {usage.get('outputTokens', 0)} out"
+        f"{usage.get('inputTokens', 0)} tokens in, {usage.get('outputTokens', 0)} out{took}"
     )

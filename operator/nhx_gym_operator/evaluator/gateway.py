@@ -16,9 +16,11 @@ A prompt that outgrew the model's context is told by its class, `context`, and s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -28,8 +30,9 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from nhx_gym_operator.api.wire import ROLLOUT_HEADER, Bound, FailureClass, ModelRoute, ModelUsage
+from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
 
+from .budget import UNBOUNDED, Budget, Spent
 from .metering import EventStream, Tokens, count_answer, failed_response, usage_of
 from .model_keys import ModelKeyError, ModelKeys
 from .provenance import CallFacts
@@ -54,6 +57,8 @@ _PASSING_CODES = frozenset({"server_error", "rate_limit_exceeded"})
 """Codes of a failed response that another try may not have (OpenAI API reference, "The response object")."""
 _STATUS_CODES = frozenset(map(str, range(400, 600)))
 """What OpenRouter has for a code."""
+_NOT_MADE = frozenset({FailureClass.ENVIRONMENT, FailureClass.BUDGET})
+"""What never reaches a model, and is no failure of it."""
 _GYM_REPEATS = frozenset({408, 409, 429})
 _CONTEXT_LENGTH = re.compile(
     r"context[ _](length|size|window)|max_tokens must be at least 1|longer than the maximum model length"
@@ -121,10 +126,10 @@ class ModelGateway:
         session: aiohttp.ClientSession,
         calls: RolloutCalls,
         *,
-        max_tokens: Bound | None = None,
+        budget: Budget = UNBOUNDED,
         counted: Mapping[str, ModelUsage] = MappingProxyType({}),
     ) -> None:
-        """`counted` is what earlier attempts of the job used, by model name; `max_tokens` bounds all of it."""
+        """`counted` is what earlier attempts of the job used, by model name; `budget` bounds all of it."""
         self._models = {
             route.name: _Model(
                 route,
@@ -133,7 +138,9 @@ class ModelGateway:
             )
             for route in routes
         }
-        self._max_tokens = max_tokens
+        self._budget = budget
+        self._slots = budget.slots()
+        self._under_way = 0
         self._keys = keys
         self._session = session
         self._calls = calls
@@ -142,12 +149,9 @@ class ModelGateway:
         """What was counted so far, by model name."""
         return {name: model.usage.model_copy() for name, model in self._models.items()}
 
-    def spent(self) -> str | None:
-        """That the job has used the tokens that it may, in words; None while it has not."""
-        used = sum(model.usage.total_tokens for model in self._models.values())
-        if self._max_tokens is None or used < self._max_tokens.value:
-            return None
-        return f"the job's models counted {used} tokens, and {self._max_tokens.setting} allows {self._max_tokens.value}"
+    def spent(self) -> Spent | None:
+        """That the job has used what it may; None while it has not."""
+        return self._budget.spent(model.usage for model in self._models.values())
 
     def unmetered_calls(self) -> int:
         """Answered calls that stated no tokens, which a bound on tokens therefore does not see."""
@@ -179,7 +183,7 @@ class ModelGateway:
         if model is None:
             return self._unknown(request)
         # The slot comes before the body, so that waiting calls hold no memory here.
-        async with model.slots:
+        async with model.slots, self._slots:
             call = self._calls.began(model.route.name, request[CALLER], request.headers.get(ROLLOUT_HEADER, ""))
             asked = _Asked(model, request, call)
             try:
@@ -189,8 +193,9 @@ class ModelGateway:
                     raise _Refused(422, FailureClass.ENVIRONMENT, foreign, "model_not_declared")
                 model.facts.asked(asked.body)
                 self._check_budget()
-                asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
-                return await self._call(asked)
+                with self._timed(model.usage):
+                    asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
+                    return await self._call(asked)
             except _Refused as refused:
                 return self._give_up(asked, refused)
             except asyncio.CancelledError:
@@ -199,9 +204,20 @@ class ModelGateway:
                 raise
 
     def _check_budget(self) -> None:
-        spent = self.spent()
+        spent = self._budget.spent((model.usage for model in self._models.values()), self._under_way)
         if spent:
-            raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent, "token_limit_reached")
+            raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent.words, spent.code)
+
+    @contextlib.contextmanager
+    def _timed(self, usage: ModelUsage) -> Iterator[None]:
+        """Counts a call as under way, and what it took."""
+        self._under_way += 1
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            usage.seconds = round(usage.seconds + time.monotonic() - started, 3)
 
     def _unknown(self, request: web.Request) -> web.Response:
         names = ", ".join(sorted(self._models))
@@ -209,7 +225,7 @@ class ModelGateway:
 
     def _give_up(self, asked: _Asked, refused: _Refused) -> web.Response:
         model = asked.model
-        if refused.failure_class is not FailureClass.ENVIRONMENT:
+        if refused.failure_class not in _NOT_MADE:
             model.usage.failed_calls += 1
             model.last_refusal = refused.words
         call = FailedCall(model.route.name, refused.failure_class, refused.words)

@@ -22,6 +22,7 @@ from nhx_gym_operator.api.constants import CLAIM_LOCATION
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Outcome, Placement, Stage
 
 from .bucket import BucketError
+from .budget import Budget, Spent
 from .collect import AggregatesMissing, Collector
 from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts
@@ -200,7 +201,7 @@ class Evaluation:
                 keys,
                 session,
                 self._calls,
-                max_tokens=self.plan.max_tokens,
+                budget=Budget.of(self.plan),
                 counted=journal.usage,
             )
             journal.measure = self._gateway.usage
@@ -380,7 +381,7 @@ class Evaluation:
             await journal.settle()
         spent = self._spent()
         if spent and self._stopped is None and any(_cut_off(rollout, journal) for rollout in missing):
-            self._stopped = JobFailed(RunReason.TOKEN_LIMIT_REACHED, spent, FailureClass.BUDGET)
+            self._stopped = JobFailed(spent.reason, spent.words, FailureClass.BUDGET)
         seconds = time.monotonic() - started
         log.info("%d rollouts in %.1f s, %.1f a second", len(missing), seconds, len(missing) / seconds)
 
@@ -435,7 +436,7 @@ class Evaluation:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def _spent(self) -> str | None:
+    def _spent(self) -> Spent | None:
         return self._gateway.spent() if self._gateway else None
 
     def _ended(self, summary: AgentEvalSummary, done: int, failures: list[Failure]) -> Outcome:
@@ -537,7 +538,7 @@ def _reason_of(error: Exception) -> RunReason:
 
 
 def _cut_off(rollout: Rollout, journal: Journal) -> bool:
-    """Whether a rollout was not run, or not to its end, for want of tokens."""
+    """Whether a rollout was not run, or not to its end, since the job had spent what it may."""
     failure = journal.failures.get(rollout.key)
     if failure is None:
         return rollout.key not in journal.results

@@ -76,6 +76,9 @@ class Limits(Options):
 
     max_rollouts: int | None = Field(default=None, gt=0)
     max_tokens: int | None = Field(default=None, gt=0)
+    max_calls: int | None = Field(default=None, gt=0)
+    max_model_seconds: int | None = Field(default=None, gt=0)
+    max_concurrent_calls: int | None = Field(default=None, gt=0)
 
 
 class WorkloadOptions(Options):

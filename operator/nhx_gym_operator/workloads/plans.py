@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from ..api.constants import CLAIM_LOCATION
+from ..api.limits import operators_setting, users_field
 from ..api.models import ModelSpec
 from ..api.tasks import Dataset
 from ..api.wire import (
@@ -40,6 +39,9 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         task_ids=list(spec.tasks.task_ids),
         max_rollouts=_bound("rollouts", workload),
         max_tokens=_bound("tokens", workload),
+        max_calls=_bound("calls", workload),
+        max_model_seconds=_bound("model_seconds", workload),
+        max_concurrent_calls=_bound("concurrent_calls", workload),
         target=gym_target(workload),
         models=[_route(model) for model in spec.models],
         hosts=workload.hosts,
@@ -129,13 +131,13 @@ def dataset_label(workload: Workload) -> str:
     return f"FileSet {source.file_set.name} file {source.file_set.path}"
 
 
-def _bound(what: Literal["rollouts", "tokens"], workload: Workload) -> Bound | None:
+def _bound(what: str, workload: Workload) -> Bound | None:
     """The job's own bound, which is never above the operator's, or else that one."""
     own = getattr(workload.spec.limits, what)
     if own is not None:
-        return Bound(value=own, setting=f"spec.limits.{what}")
+        return Bound(value=own, setting=users_field(what))
     most = getattr(workload.options.limits, f"max_{what}")
-    return Bound(value=most, setting=f"the operator's setting limits.max{what.title()}") if most else None
+    return Bound(value=most, setting=f"the operator's setting {operators_setting(what)}") if most else None
 
 
 def images(workload: Workload) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...api import bundled
 from ...api.conditions import AcceptedReason
 from ...api.job import JobSpec
+from ...api.limits import operators_setting, users_field
 from ...api.wire import Placement
 from ...workloads.options import Images, Limits
 from ..observation import JobRefused
@@ -18,8 +19,7 @@ def refuse(spec: JobSpec, placement: Placement, images: Images, limits: Limits) 
     return (
         _refuse_hydra_params(spec, placement)
         or _refuse_size(spec)
-        or _refuse_limit("rollouts", spec.limits.rollouts, limits.max_rollouts)
-        or _refuse_limit("tokens", spec.limits.tokens, limits.max_tokens)
+        or _refuse_limits(spec, limits)
         or _refuse_server(spec, images)
     )
 
@@ -41,15 +41,17 @@ def _refuse_size(spec: JobSpec) -> JobRefused | None:
     )
 
 
-def _refuse_limit(what: str, asked: int | None, most: int | None) -> JobRefused | None:
+def _refuse_limits(spec: JobSpec, limits: Limits) -> JobRefused | None:
     """Refuses a bound of the job's own that is above the operator's."""
-    if asked is None or most is None or asked <= most:
-        return None
-    return JobRefused(
-        AcceptedReason.LIMIT_TOO_HIGH,
-        f"spec.limits.{what} is {asked}, and the operator's setting limits.max{what.title()} allows {most}; "
-        f"lower it or leave it out",
-    )
+    for what, asked in spec.limits:
+        most = getattr(limits, f"max_{what}")
+        if asked is not None and most is not None and asked > most:
+            return JobRefused(
+                AcceptedReason.LIMIT_TOO_HIGH,
+                f"{users_field(what)} is {asked}, and the operator's setting {operators_setting(what)} allows {most}; "
+                f"lower it or leave it out",
+            )
+    return None
 
 
 def _refuse_server(spec: JobSpec, images: Images) -> JobRefused | None:
