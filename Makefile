@@ -96,6 +96,10 @@ bench: $(VENV)/installed cluster images ## measure: latency, rollouts per second
 bench-rows: $(VENV)/installed ## measure: 100,000 rows through the evaluator, without Gym
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/many_rows.py
 
+.PHONY: bench-gateway
+bench-gateway: $(VENV)/installed ## measure: what a model call costs on its way through the gateway
+	PYTHONPATH=operator:tests:. $(BIN)/python bench/gateway.py
+
 .PHONY: environments
 environments: $(VENV)/installed cluster images ## NeMo Gym's own environments, one after the other, measured
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/environments.py

@@ -7,6 +7,7 @@ import gc
 import json
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -533,6 +534,8 @@ async def test_a_run_that_is_scored_in_parts_has_the_bundle_of_one_that_is_score
             raise KeyError("no such table")
         return float(example["expected_answer"] != "3")
 
+    # What model calls took is not the same twice, and stands in the bundle.
+    monkeypatch.setattr("nhx_gym_operator.evaluator.gateway.time", SimpleNamespace(monotonic=lambda: 0.0))
     bundles = []
     for rollouts_at_once in (500, 3):
         monkeypatch.setattr("nhx_gym_operator.evaluator.scoring.ROLLOUTS_AT_ONCE", rollouts_at_once)
@@ -629,6 +632,23 @@ async def test_what_an_environment_makes_of_an_empty_answer_is_no_reward(tmp_pat
     assert outcome.progress.notices == []
     failed = [trial for trial in json_lines(bundle(w.paths) / "trials.jsonl") if trial["status"] == "failed"]
     assert [trial["error"]["type"] for trial in failed] == ["model"] * 2
+
+
+async def test_what_each_rollout_cost_is_in_the_bundle_as_the_gateway_counted_it(tmp_path: Path) -> None:
+    def forge(example: dict[str, Any], _: str) -> float:
+        example["_nhx_model_usage"] = {"policy": {"calls": 1_000_000}}
+        return 1.0
+
+    outcome, w = await swallowed(tmp_path, verify=forge)
+    lines = json_lines(bundle(w.paths) / "model_usage.jsonl")
+    assert [(line["_ng_task_index"], line["_ng_rollout_index"]) for line in lines] == ALL
+    answered = {"calls": 1, "input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
+    for line in lines:
+        used = line["models"]["policy"]
+        assert used.pop("seconds") > 0
+        assert used == ({"failed_calls": 1} if line["_ng_task_index"] == 1 else answered)
+    assert "_nhx_model_usage" not in (bundle(w.paths) / "gym_run" / "rollouts.jsonl").read_text()
+    assert outcome.usage["policy"].total_tokens == 8 * 120
 
 
 async def test_an_over_long_prompt_is_told_apart_from_zeros_and_is_none(tmp_path: Path) -> None:

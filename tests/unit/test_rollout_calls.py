@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nhx_gym_operator.api.gym_models import IN_GYM, search_path
-from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass
+from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelUsage
 from nhx_gym_operator.evaluator import rollout_calls
 from nhx_gym_operator.evaluator.rollout_calls import FailedCall, RolloutCalls
 from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey
@@ -35,7 +35,7 @@ def refuse(calls: RolloutCalls, rollout_id: str = "", *, caller: int = HOST, bod
 
 
 def end(calls: RolloutCalls, key: RolloutKey, answer: dict[str, Any] | Failure = RESULT) -> FailedCall | None:
-    return calls.rollout_ended(key, answer, rewarded=not isinstance(answer, Failure))
+    return calls.rollout_ended(key, answer, rewarded=not isinstance(answer, Failure)).spoiled_by
 
 
 def test_a_failed_call_spoils_the_rollout_that_it_names_and_no_other() -> None:
@@ -49,7 +49,7 @@ def test_a_failed_call_spoils_the_rollout_that_it_names_and_no_other() -> None:
 def test_the_same_request_sent_again_makes_good_for_its_failure() -> None:
     calls = under_way(FIRST, SECOND)
     refuse(calls, "0-0")
-    calls.answered(calls.began("policy", HOST, "0-0"), BODY)
+    calls.answered(calls.began("policy", HOST, "0-0"), BODY, None)
     assert end(calls, FIRST) is None
 
 
@@ -57,10 +57,10 @@ def test_neither_another_request_nor_one_of_the_same_moment_nor_another_rollouts
     calls = under_way(FIRST, SECOND)
     beside = calls.began("policy", HOST, "0-0")
     refuse(calls, "0-0")
-    calls.answered(beside, BODY)
-    calls.answered(calls.began("policy", HOST, "0-0"), b"another")
-    calls.answered(calls.began("judge", HOST, "0-0"), BODY)
-    calls.answered(calls.began("policy", HOST, "0-1"), BODY)
+    calls.answered(beside, BODY, None)
+    calls.answered(calls.began("policy", HOST, "0-0"), b"another", None)
+    calls.answered(calls.began("judge", HOST, "0-0"), BODY, None)
+    calls.answered(calls.began("policy", HOST, "0-1"), BODY, None)
     assert end(calls, FIRST) == REFUSED
 
 
@@ -132,6 +132,21 @@ def test_a_rollout_that_is_sent_again_starts_without_its_failures() -> None:
     refuse(calls, "0-0")
     calls.rollout_began(FIRST, OTHER_HOST)
     assert end(calls, FIRST) is None
+
+
+def test_what_a_rollout_cost_is_counted_by_model_over_all_its_tries_and_for_no_other() -> None:
+    calls = under_way(FIRST, SECOND)
+    for model, tokens in (("policy", (10, 2, 12)), ("policy", None), ("judge", (1, 1, 2))):
+        call = calls.began(model, HOST, "0-0")
+        calls.answered(call, BODY, tokens)
+        calls.took(call, 0.5)
+    calls.rollout_began(FIRST, OTHER_HOST)
+    refuse(calls, "0-0", caller=OTHER_HOST)
+    calls.answered(calls.began("policy", HOST, ""), BODY, (100, 100, 200))
+    used = calls.rollout_ended(FIRST, RESULT, rewarded=True).usage
+    assert used["judge"] == ModelUsage(calls=1, input_tokens=1, output_tokens=1, total_tokens=2, seconds=0.5)
+    policy = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
+    assert used["policy"] == ModelUsage(calls=2, failed_calls=1, unmetered_calls=1, seconds=1.0, **policy)
 
 
 def test_a_call_after_the_last_rollout_spoils_nothing() -> None:

@@ -37,7 +37,7 @@ from .metering import EventStream, Tokens, count_answer, failed_response, usage_
 from .model_keys import ModelKeyError, ModelKeys
 from .provenance import CallFacts
 from .retries import delay_before_retry, is_retried
-from .rollout_calls import Call, FailedCall, RolloutCalls
+from .rollout_calls import NOT_MADE, Call, FailedCall, RolloutCalls
 from .rollouts import well_formed
 
 CALLER = web.RequestKey("caller", int)
@@ -57,8 +57,6 @@ _PASSING_CODES = frozenset({"server_error", "rate_limit_exceeded"})
 """Codes of a failed response that another try may not have (OpenAI API reference, "The response object")."""
 _STATUS_CODES = frozenset(map(str, range(400, 600)))
 """What OpenRouter has for a code."""
-_NOT_MADE = frozenset({FailureClass.ENVIRONMENT, FailureClass.BUDGET})
-"""What never reaches a model, and is no failure of it."""
 _GYM_REPEATS = frozenset({408, 409, 429})
 _CONTEXT_LENGTH = re.compile(
     r"context[ _](length|size|window)|max_tokens must be at least 1|longer than the maximum model length"
@@ -193,7 +191,7 @@ class ModelGateway:
                     raise _Refused(422, FailureClass.ENVIRONMENT, foreign, "model_not_declared")
                 model.facts.asked(asked.body)
                 self._check_budget()
-                with self._timed(model.usage):
+                with self._timed(model.usage, call):
                     asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
                     return await self._call(asked)
             except _Refused as refused:
@@ -209,7 +207,7 @@ class ModelGateway:
             raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent.words, spent.code)
 
     @contextlib.contextmanager
-    def _timed(self, usage: ModelUsage) -> Iterator[None]:
+    def _timed(self, usage: ModelUsage, call: Call) -> Iterator[None]:
         """Counts a call as under way, and what it took."""
         self._under_way += 1
         started = time.monotonic()
@@ -217,7 +215,9 @@ class ModelGateway:
             yield
         finally:
             self._under_way -= 1
-            usage.seconds = round(usage.seconds + time.monotonic() - started, 3)
+            took = time.monotonic() - started
+            usage.seconds = round(usage.seconds + took, 3)
+            self._calls.took(call, took)
 
     def _unknown(self, request: web.Request) -> web.Response:
         names = ", ".join(sorted(self._models))
@@ -225,7 +225,7 @@ class ModelGateway:
 
     def _give_up(self, asked: _Asked, refused: _Refused) -> web.Response:
         model = asked.model
-        if refused.failure_class not in _NOT_MADE:
+        if refused.failure_class not in NOT_MADE:
             model.usage.failed_calls += 1
             model.last_refusal = refused.words
         call = FailedCall(model.route.name, refused.failure_class, refused.words)
@@ -236,7 +236,7 @@ class ModelGateway:
     def _answered(self, asked: _Asked, tokens: Tokens | None, answer: object) -> None:
         count_answer(asked.model.usage, tokens)
         asked.model.facts.answer(answer)
-        self._calls.answered(asked.call, asked.body)
+        self._calls.answered(asked.call, asked.body, tokens)
 
     async def _call(self, asked: _Asked) -> web.StreamResponse:
         route, clock = asked.model.route, asyncio.get_running_loop().time

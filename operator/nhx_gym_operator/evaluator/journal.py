@@ -246,7 +246,9 @@ class Journal:
             self._taken.add(key)
             self.failures.pop(key, None)
         elif key not in self._taken:
-            self.failures[key] = Failure(FailureClass(record["failure_class"]), record["message"])
+            self.failures[key] = Failure(
+                FailureClass(record["failure_class"]), record["message"], record.get("model_usage", {})
+            )
 
     def _check(self, found: dict[str, Any]) -> None:
         if found.pop("version") != _VERSION:

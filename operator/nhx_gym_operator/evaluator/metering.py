@@ -133,7 +133,9 @@ class EventStream:
         )
         if event.get("type") == "error":
             self.failed = failed_response({"error": event.get("error") or event})
-        elif event.get("type") == "response.failed" or event.get("error"):
-            self.failed = failed_response(nested or event) or ("no code", "no reason given")
+        elif event.get("error"):
+            self.failed = failed_response({"error": event["error"]})
+        elif event.get("type") == "response.failed":
+            self.failed = failed_response(nested) or ("no code", "no reason given")
         if finished or self.failed or event.get("type") in _LAST_EVENTS:
             self.complete = True

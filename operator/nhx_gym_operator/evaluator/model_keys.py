@@ -12,10 +12,12 @@ class ModelKeyError(ValueError):
 
 
 class ModelKeys:
-    """`<directory>/<model name>/api-key`, read at every call so that a rotated key takes effect."""
+    """`<directory>/<model name>/api-key`, looked at with every call so that a rotated key takes effect."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._known: dict[str, tuple[tuple[int, int, int], str]] = {}
+        """By model name: which file it was, and the key in it."""
 
     def read(self, route: ModelRoute) -> str | None:
         """The key without surrounding white space, or None if the model needs none."""
@@ -24,6 +26,10 @@ class ModelKeys:
         file = self._directory / route.name / "api-key"
         where = f"the API key of model {route.name!r} (spec.models[name={route.name}].apiKey.secretKeyRef)"
         try:
+            found = file.stat()
+            version = found.st_ino, found.st_mtime_ns, found.st_size
+            if route.name in self._known and self._known[route.name][0] == version:
+                return self._known[route.name][1]
             key = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ModelKeyError(f"{where} cannot be read: {type(error).__name__}") from error
@@ -34,6 +40,7 @@ class ModelKeys:
                 f"{where} holds a line break or another character that no HTTP header can carry;"
                 " store the key alone, on one line"
             )
+        self._known[route.name] = version, key
         return key
 
     def was_trimmed(self, route: ModelRoute) -> bool:

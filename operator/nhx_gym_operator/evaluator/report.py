@@ -18,10 +18,10 @@ from typing import Any
 
 from nhx_evals_sdk.agent_eval.persistence import DASHBOARD_FILENAME
 
-from nhx_gym_operator.api.wire import Outcome
+from nhx_gym_operator.api.wire import ModelUsage, Outcome
 
 from .journal import Journal
-from .rollouts import MODEL_CALLS, Failure, Rollout
+from .rollouts import MODEL_CALLS, MODEL_USAGE, Failure, Rollout
 
 MAX_TASKS = 1000
 MAX_ROLLOUTS = 2000
@@ -63,13 +63,12 @@ _EMPTY = """<!doctype html>
 
 @dataclass
 class _Effort:
-    """What one rollout took, by the model calls that Gym captured of it. None: they do not say."""
+    """What one rollout's model calls took. None: nobody says."""
 
     calls: int = 0
     input_tokens: int | None = None
     output_tokens: int | None = None
     seconds: float | None = None
-    """From the first call's start to the last one's end."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,19 @@ def _put_into(page: Path, body: str) -> None:
         new.write(start)
         shutil.copyfileobj(old, new)
     fresh.replace(page)
+
+
+def _effort_of(row: _Row, result: Mapping[str, Any]) -> _Effort:
+    counted = row.failure.model_usage if row.failure else result.get(MODEL_USAGE)
+    usages = [ModelUsage.model_validate(usage) for usage in (counted or {}).values()]
+    if not usages:
+        return _effort(result.get(MODEL_CALLS))
+    return _Effort(
+        calls=sum(usage.calls + usage.failed_calls for usage in usages),
+        input_tokens=sum(usage.input_tokens for usage in usages),
+        output_tokens=sum(usage.output_tokens for usage in usages),
+        seconds=sum(usage.seconds for usage in usages),
+    )
 
 
 def _effort(calls: Any) -> _Effort:
@@ -215,7 +227,7 @@ def _logs(directory: Path, outcome: Outcome, rows: Sequence[_Row]) -> str:
 def _efforts(rows: Sequence[_Row], journal: Journal) -> str:
     if not rows:
         return ""
-    shown = [(row, _effort(journal.results.get(row.rollout.key, {}).get(MODEL_CALLS))) for row in rows[:MAX_ROLLOUTS]]
+    shown = [(row, _effort_of(row, journal.results.get(row.rollout.key, {}))) for row in rows[:MAX_ROLLOUTS]]
     lines = [
         f'<tr><td class="n">{row.rollout.key.task}</td><td class="n">{row.rollout.key.rollout}</td>'
         f'<td class="n">{"" if row.reward is None else f"{row.reward:.3g}"}</td><td class="n">{effort.calls}</td>'
@@ -226,8 +238,9 @@ def _efforts(rows: Sequence[_Row], journal: Journal) -> str:
     names = ("Task", "Repeat", "Reward", "Model calls", "Tokens in", "Tokens out", "Seconds")
     head = f"<tr>{''.join(f'<th class="n">{name}</th>' for name in names)}</tr>"
     note = (
-        "<p>By the model calls that Gym captured: seconds are from the start of a rollout's first call to the end of "
-        "its last. An empty cell was not captured.</p>"
+        "<p>As the evaluator's gateway counted; seconds are what a rollout's calls took, each by itself. Where it "
+        "could not tell calls apart by rollout, by what Gym captured of them: from the start of the first to the end "
+        "of the last. An empty cell was not captured.</p>"
     )
     more = _left_out(len(rows), MAX_ROLLOUTS, "rollouts", "gym_run/model_calls")
     return f"<h2>Tokens and time</h2>{note}{_table(head, lines)}{more}"

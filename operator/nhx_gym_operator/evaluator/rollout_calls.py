@@ -23,16 +23,19 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nhx_gym_operator.api.conditions import ConditionType, NoticeReason
-from nhx_gym_operator.api.wire import FailureClass, Notice
+from nhx_gym_operator.api.wire import FailureClass, ModelUsage, Notice
 
+from .metering import Tokens, count_answer
 from .rollouts import MAX_MESSAGE, Failure, RolloutKey
 
 _MARK = re.compile(r"nhx-call-[0-9a-f]{12}")
 _ID = re.compile(r"(\d{1,9})-(\d{1,9})")
 """How Gym names a rollout (`maybe_rollout_id_from_run_body` in `nemo_gym/rollout_correlation.py`)."""
+NOT_MADE = frozenset({FailureClass.ENVIRONMENT, FailureClass.BUDGET})
+"""Classes of calls that never reach a model, and are no failure of it."""
 _REMEMBERED = 20_000
 _MAX_NOTICE = 500
 
@@ -61,10 +64,21 @@ class Call:
     began: int
 
 
+class Ended(NamedTuple):
+    """What a rollout's model calls say at its end."""
+
+    spoiled_by: FailedCall | None
+    """The call that failed for good, if one did."""
+    usage: dict[str, ModelUsage]
+    """What its calls cost, by model; only of those that could be told apart."""
+
+
 @dataclass(slots=True)
 class _Rollout:
     caller: int
     began: int
+    usage: dict[str, ModelUsage] = field(default_factory=dict)
+    """Over all tries."""
     failed: dict[tuple[str, bytes], tuple[int, FailedCall]] = field(default_factory=dict)
     """By model and request; with when it failed."""
 
@@ -91,36 +105,43 @@ class RolloutCalls:
         self._doubts: OrderedDict[str, FailedCall] = OrderedDict()
 
     def rollout_began(self, key: RolloutKey, caller: int) -> None:
-        """It was sent. What an earlier try of it had of failures is forgotten with that try."""
-        self._leave(key)
+        """It was sent. What an earlier try of it had of failures is forgotten with that try, its cost is not."""
+        earlier = self._leave(key)
         now = self._tick()
-        self._rollouts[key] = _Rollout(caller, now)
+        self._rollouts[key] = _Rollout(caller, now, earlier.usage if earlier else {})
         self._at.setdefault(caller, set()).add(key)
         self._changed[caller] = now
 
-    def rollout_ended(
-        self, key: RolloutKey, answer: Mapping[str, Any] | Failure, *, rewarded: bool
-    ) -> FailedCall | None:
-        """The call that failed for good and spoiled this rollout, if one did. `answer` is what came of the rollout, and
-        `rewarded` whether it would count."""
+    def rollout_ended(self, key: RolloutKey, answer: Mapping[str, Any] | Failure, *, rewarded: bool) -> Ended:
+        """`answer` is what came of the rollout, and `rewarded` whether it would count."""
         marked = self._marked_in(answer) if self._unplaced or self._doubts else None
         rollout = self._leave(key)
         if rollout is None:
-            return marked
+            return Ended(marked, {})
         spoiled = next((call for _, call in rollout.failed.values()), None) or marked
         if spoiled is None and rewarded:
             self._doubt(rollout)
-        return spoiled
+        return Ended(spoiled, rollout.usage)
 
     def began(self, model: str, caller: int, rollout_id: str) -> Call:
         """A call arrived that names this rollout; an empty or odd id is none."""
         match = _ID.fullmatch(rollout_id)
         return Call(model, caller, RolloutKey(int(match[1]), int(match[2])) if match else None, self._tick())
 
-    def answered(self, call: Call, body: bytes) -> None:
+    def took(self, call: Call, seconds: float) -> None:
+        """It has ended, one way or the other."""
+        rollout = self._rollout_of(call)
+        if rollout is not None:
+            usage = rollout.usage.setdefault(call.model, ModelUsage())
+            usage.seconds = round(usage.seconds + seconds, 3)
+
+    def answered(self, call: Call, body: bytes, tokens: Tokens | None) -> None:
         """It has its answer. The same request of the same rollout, sent again after it failed, makes good for that."""
         rollout = self._rollout_of(call)
-        if rollout is None or not rollout.failed:
+        if rollout is None:
+            return
+        count_answer(rollout.usage.setdefault(call.model, ModelUsage()), tokens)
+        if not rollout.failed:
             return
         request = _request(call, body)
         if request in rollout.failed and rollout.failed[request][0] < call.began:
@@ -134,6 +155,8 @@ class RolloutCalls:
         now = self._tick()
         if rollout is not None:
             rollout.failed.setdefault(_request(call, body), (now, what))
+            if what.failure_class not in NOT_MADE:
+                rollout.usage.setdefault(call.model, ModelUsage()).failed_calls += 1
         elif self._at.get(call.caller):
             forgotten = _remember(self._unplaced, mark, _Unplaced(call.caller, now, what))
             if forgotten is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import gym_task_row
@@ -19,6 +19,10 @@ AGENT_REF = "agent_ref"
 MODEL_CALLS = "_nhx_model_calls"
 """Key under which a result carries its captured model calls (`MODEL_CALLS_RESULT_KEY` of
 `sandboxed_gym.runtime.gym_host_runtime`)."""
+MODEL_USAGE = "_nhx_model_usage"
+"""Key under which a result carries what the gateway counted of the rollout's model calls, whatever came under it."""
+BESIDE_GYMS = frozenset({MODEL_CALLS, MODEL_USAGE})
+"""Keys of a result that Gym's own files do not have."""
 MAX_MESSAGE = 2000
 
 _WRAPPED = "calling an inner server: "
@@ -38,6 +42,8 @@ class Failure:
 
     failure_class: FailureClass
     message: str
+    model_usage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the gateway counted of its model calls, by model: `ModelUsage` without what is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +96,17 @@ def rollouts_of(tasks: Sequence[AgentEvalTask], *, num_repeats: int, agent: str)
     ]
 
 
-def stamped_result(rollout: Rollout, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Gym's result as `gym eval run` would have written it: the identity is that of the row sent,
-    whatever the answer claims, and numbers that JSON has no word for are null (as orjson writes them)."""
+def stamped_result(
+    rollout: Rollout, result: Mapping[str, Any], model_usage: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Gym's result as `gym eval run` would have written it, with what the gateway counted: identity and counts are our
+    own, whatever the answer claims, and numbers that JSON has no word for are null (as orjson writes them)."""
     return {
         **strict_json(result),
         NG_TASK_INDEX: rollout.key.task,
         NG_ROLLOUT_INDEX: rollout.key.rollout,
         AGENT_REF: rollout.agent_ref,
+        MODEL_USAGE: dict(model_usage),
     }
 
 

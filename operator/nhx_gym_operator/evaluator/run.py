@@ -8,7 +8,7 @@ import logging
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ REPORT_INTERVAL_S = 2.0
 """How stale the termination message of a killed evaluator may be."""
 SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
 """Failures that a later attempt of the job tries once more. The others would end the same way."""
+_TOO_DEEP = Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply")
 _BESIDE_A_LOG = 500
 """Characters of a message that leave room for a log's last lines."""
 
@@ -388,19 +389,23 @@ class Evaluation:
     def _judged(self, rollout: Rollout, answer: Mapping[str, Any] | Failure) -> tuple[float | Failure, dict[str, Any]]:
         """The reward of what came, with the result as it is kept, or why it has none. What an environment made of a
         model call without an answer is never a reward."""
-        result: dict[str, Any] = {}
-        if isinstance(answer, Failure):
-            judged: float | Failure = answer
-        else:
-            try:
-                judged = judge(answer, self.plan.target.reward_key)
-                result = stamped_result(rollout, answer)
-            except RecursionError:
-                judged = Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply")
-        spoiled = self._calls.rollout_ended(rollout.key, answer, rewarded=not isinstance(judged, Failure))
+        judged = answer if isinstance(answer, Failure) else self._judge(answer)
+        spoiled, used = self._calls.rollout_ended(rollout.key, answer, rewarded=not isinstance(judged, Failure))
         if spoiled and (not isinstance(judged, Failure) or judged.failure_class is FailureClass.ENVIRONMENT):
             judged = spoiled.failure
-        return judged, result
+        usage = {name: model.model_dump(exclude_defaults=True) for name, model in used.items()}
+        if not isinstance(judged, Failure) and not isinstance(answer, Failure):
+            try:
+                return judged, stamped_result(rollout, answer, usage)
+            except RecursionError:
+                judged = _TOO_DEEP
+        return replace(judged, model_usage=usage) if isinstance(judged, Failure) else judged, {}
+
+    def _judge(self, answer: Mapping[str, Any]) -> float | Failure:
+        try:
+            return judge(answer, self.plan.target.reward_key)
+        except RecursionError:
+            return _TOO_DEEP
 
     async def _aggregates(
         self, collector: Collector, rollouts: list[Rollout], journal: Journal

@@ -30,7 +30,7 @@ from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
 
 from .journal import Journal
 from .outcome import SDK_PACKAGE, own_versions
-from .rollouts import AGENT_REF, MODEL_CALLS, Failure, Rollout, rollouts_of, strict_json, task_row
+from .rollouts import AGENT_REF, MODEL_CALLS, MODEL_USAGE, Failure, Rollout, rollouts_of, strict_json, task_row
 
 NOT_COLLECTED = Failure(FailureClass.KILLED, "not collected before the job ended")
 ROLLOUTS_AT_ONCE = 500
@@ -38,6 +38,8 @@ ROLLOUTS_AT_ONCE = 500
 BUNDLE_LISTS = ("tasks.jsonl", "trials.jsonl", "scores.jsonl")
 ROLLOUTS = "rollouts.jsonl"
 FAILURES = "rollouts_failures.jsonl"
+USAGE = "model_usage.jsonl"
+"""In the bundle, beside the SDK's files: what the gateway counted, a line for each rollout."""
 
 log = logging.getLogger(__name__)
 
@@ -121,14 +123,20 @@ class JournaledGymRunner:
         return self._directory / ROLLOUTS
 
     def _write(self, rollouts: Sequence[Rollout]) -> None:
-        results, failures = [], []
+        results, failures, usages = [], [], []
         for rollout in rollouts:
             if rollout.key in self._journal.results:
-                results.append(self._without_calls(self._journal.results[rollout.key]))
+                result = self._without_calls(self._journal.results[rollout.key])
+                used = result.pop(MODEL_USAGE, {})
+                results.append(result)
             else:
-                failures.append(_failure_row(rollout, self._journal.failures.get(rollout.key, self.unrecorded)))
+                failure = self._journal.failures.get(rollout.key, self.unrecorded)
+                used = failure.model_usage
+                failures.append(_failure_row(rollout, failure))
+            usages.append({**_identity(rollout), "task_id": rollout.task_id, "models": used})
         _write_rows(self._output, results)
         _write_rows(self._output.with_name(FAILURES), failures)
+        _write_rows(self._directory.with_name(USAGE), usages)
 
     def _write_aggregates(self, aggregates: list[dict[str, Any]] | None) -> None:
         file = self._output.with_name("rollouts_aggregate_metrics.json")
@@ -169,7 +177,9 @@ async def evaluate(
     scores: list[AgentEvalTaskScore] = []
     trials: list[_Ended] = []
     gym_run = work_dir / "gym_run"
-    files = _Parts([work_dir / name for name in BUNDLE_LISTS] + [gym_run / name for name in (ROLLOUTS, FAILURES)])
+    files = _Parts(
+        [work_dir / name for name in (*BUNDLE_LISTS, USAGE)] + [gym_run / name for name in (ROLLOUTS, FAILURES)]
+    )
     size = max(1, ROLLOUTS_AT_ONCE // plan.target.num_repeats)
     for first, part in ((first, tasks[first : first + size]) for first in range(0, len(tasks), size)):
         result = await AgentEvaluator().run(tasks=part, target=runner, config=config)
@@ -254,10 +264,13 @@ def _with_error(trial: AgentEvalTrial) -> AgentEvalTrial:
     return trial.model_copy(update={"error": TrialError(type=kind, message=message)})
 
 
+def _identity(rollout: Rollout) -> dict[str, Any]:
+    return {"_ng_task_index": rollout.key.task, "_ng_rollout_index": rollout.key.rollout}
+
+
 def _failure_row(rollout: Rollout, failure: Failure) -> dict[str, Any]:
     return {
-        "_ng_task_index": rollout.key.task,
-        "_ng_rollout_index": rollout.key.rollout,
+        **_identity(rollout),
         "_ng_failure_class": failure.failure_class.value,
         AGENT_REF: rollout.agent_ref,
         "error": f"{failure.failure_class.value}: {failure.message}",

@@ -38,7 +38,7 @@ from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
 from ..rollout_calls import RolloutCalls
-from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
+from ..rollouts import BESIDE_GYMS, MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .protocol import AggregatesMissing, Record
 
 POLL_S = 0.25
@@ -323,7 +323,7 @@ def _key(row: Mapping[str, Any]) -> RolloutKey:
 
 
 def _without_calls(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key != MODEL_CALLS}
+    return {key: value for key, value in result.items() if key not in BESIDE_GYMS}
 
 
 def _write_rows(file: Path, rows: Iterator[Mapping[str, Any]]) -> None:

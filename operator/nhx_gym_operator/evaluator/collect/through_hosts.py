@@ -32,7 +32,7 @@ from nhx_gym_operator.api.wire import (
 from ..gym_logs import ENV_LOG, GymEnd
 from ..hosts import Host, HostRegistry
 from ..rollout_calls import RolloutCalls
-from ..rollouts import MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost, strict_json, well_formed
+from ..rollouts import BESIDE_GYMS, MAX_MESSAGE, Failure, Rollout, RolloutKey, innermost, strict_json, well_formed
 from .protocol import AggregatesMissing, Record
 
 SILENCE_S = 120.0
@@ -263,7 +263,7 @@ def _json(value: Any) -> bytes:
 
 
 def _lightened(result: Mapping[str, Any]) -> dict[str, Any]:
-    row = {key: value for key, value in result.items() if key not in _HEAVY_KEYS and key != MODEL_CALLS}
+    row = {key: value for key, value in result.items() if key not in _HEAVY_KEYS | BESIDE_GYMS}
     response = result.get("response")
     usage = response.get("usage") if isinstance(response, Mapping) else None
     return {**row, "response": {"usage": usage}} if usage else row
