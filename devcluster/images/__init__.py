@@ -5,9 +5,11 @@
 
 import argparse
 import os
+from pathlib import Path
 
 from ..report import DevclusterError
 from ..settings import IMAGE_TAG
+from . import sbom
 from .building import NAMES, build, update_server_list
 from .loading import load
 from .pushing import push
@@ -26,6 +28,9 @@ def add_parser(subparsers) -> None:
         command = actions.add_parser(action, help=text)
         command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; none: all")
     actions.choices["push"].add_argument("--tag", default=IMAGE_TAG, help=f"default: {IMAGE_TAG}")
+    bills = actions.add_parser("sbom", help="build what changed and write each image's bill of materials (CycloneDX)")
+    bills.add_argument("folder", metavar="FOLDER")
+    bills.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; none: all")
     actions.add_parser(
         "servers",
         help="write the list of bundled servers anew, after the lock of NeMo Gym changed",
@@ -47,6 +52,8 @@ def run(arguments: argparse.Namespace) -> None:
     build(names)
     if arguments.action == "load":
         load(names)
+    if arguments.action == "sbom":
+        sbom.write(names, Path(arguments.folder))
 
 
 def checked_names(names: list[str]) -> list[str]:
