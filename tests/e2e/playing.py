@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 
-import security.scenarios  # noqa: F401  (they register them)
+import e2e.filesets
+import e2e.scenarios
+import security.scenarios
 from e2e import stage as stages
 from e2e.runs import Run
 from e2e.stage import Stage
 from e2e.world import World
 
 KEEP_VARIABLE = "NHX_E2E_KEEP"
+_STORIES = (e2e.filesets, e2e.scenarios, security.scenarios)
+"""Importing them registers what they tell."""
 _NAME = "scenarios"
 _STAGE = pytest.StashKey[Stage]()
 
