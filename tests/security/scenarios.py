@@ -219,8 +219,65 @@ def _until_lost(world: World, job: Object) -> Object:
 
 
 @idle_scenario
+def hostile_archives(world: World) -> dict[str, Staging]:
+    """Environments that come as archives, made to write outside their folder or to fill the node."""
+    archives: dict[str, Callable[[tarfile.TarFile], None]] = {
+        "traversal": lambda tar: tar.addfile(*_entry("../../../tmp/owned")),
+        "link": lambda tar: tar.addfile(_linked("resources_servers/out", "/var/run/secrets")),
+        "device": lambda tar: tar.addfile(_device("resources_servers/device")),
+        "bomb": lambda tar: tar.addfile(_stated("resources_servers/bomb", 1 << 40)),
+    }
+    cluster.apply(*manifests.file_server("hostile-archives", {f"{k}.tar.gz": _tar(v) for k, v in archives.items()}))
+    cluster.kubectl(
+        "wait", "pod/hostile-archives", f"--namespace={MODELS_NAMESPACE}", "--for=condition=Ready", timeout=90
+    )
+    found = {}
+    for key in archives:
+        name, url = f"archive-{key}", f"http://hostile-archives.{MODELS_NAMESPACE}:{INSTANT_PORT}/{key}.tar.gz"
+        job = capitals_job(RUNC.jobs, name, name)
+        cluster.apply(manifests.file_set(RUNC.jobs, name, {"http": {"url": url}}), job)
+        found[key] = staging(world, job, name)
+        cluster.delete("aej", name, RUNC.jobs, wait=False)
+    return found
+
+
+def _tar(add: Callable[[tarfile.TarFile], None]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(*_entry("nemo-environment.yaml"))
+        add(tar)
+    return buffer.getvalue()
+
+
+def _entry(path: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    entry = tarfile.TarInfo(path)
+    entry.size = len(b"format: native-v1\n")
+    return entry, io.BytesIO(b"format: native-v1\n")
+
+
+def _linked(path: str, target: str) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(path)
+    entry.type, entry.linkname = tarfile.SYMTYPE, target
+    return entry
+
+
+def _device(path: str) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(path)
+    entry.type, entry.devmajor, entry.devminor = tarfile.BLKTYPE, 8, 0
+    return entry
+
+
+def _stated(path: str, size: int) -> tarfile.TarInfo:
+    """A header that announces a file of this size, and no file."""
+    entry = tarfile.TarInfo(path)
+    entry.size = size
+    return entry
+
+
+@scenario
 def floods(world: World) -> dict[str, dict[str, Flood]]:
-    """Pods as the operator builds hosts, that run one flood each in place of a Gym; under both runtimes."""
+    """Pods as the operator builds hosts, that run one flood each in place of a Gym; under both runtimes. No idle story:
+    for some seconds they take what the machine has."""
     made = {name: _flooding(place, runtime_class) for name, (place, runtime_class) in RUNTIMES.items()}
     peaks: Counter[str] = Counter()
     deadline = time.monotonic() + EVICTED_SECONDS
@@ -306,60 +363,3 @@ def _flood_pod(
         if "secret" in volume:
             volume["secret"]["secretName"] = secret
     return built
-
-
-@idle_scenario
-def hostile_archives(world: World) -> dict[str, Staging]:
-    """Environments that come as archives, made to write outside their folder or to fill the node."""
-    archives: dict[str, Callable[[tarfile.TarFile], None]] = {
-        "traversal": lambda tar: tar.addfile(*_entry("../../../tmp/owned")),
-        "link": lambda tar: tar.addfile(_linked("resources_servers/out", "/var/run/secrets")),
-        "device": lambda tar: tar.addfile(_device("resources_servers/device")),
-        "bomb": lambda tar: tar.addfile(_stated("resources_servers/bomb", 1 << 40)),
-    }
-    cluster.apply(*manifests.file_server("hostile-archives", {f"{k}.tar.gz": _tar(v) for k, v in archives.items()}))
-    cluster.kubectl(
-        "wait", "pod/hostile-archives", f"--namespace={MODELS_NAMESPACE}", "--for=condition=Ready", timeout=90
-    )
-    found = {}
-    for key in archives:
-        url = f"http://hostile-archives.{MODELS_NAMESPACE}:{INSTANT_PORT}/{key}.tar.gz"
-        job = capitals_job(RUNC.jobs, f"archive-{key}", f"archive-{key}")
-        cluster.apply(manifests.file_set(RUNC.jobs, f"archive-{key}", {"http": {"url": url}}), job)
-    for key in archives:
-        job = capitals_job(RUNC.jobs, f"archive-{key}", f"archive-{key}")
-        found[key] = staging(world, job, f"archive-{key}")
-    return found
-
-
-def _tar(add: Callable[[tarfile.TarFile], None]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
-        tar.addfile(*_entry("nemo-environment.yaml"))
-        add(tar)
-    return buffer.getvalue()
-
-
-def _entry(path: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
-    entry = tarfile.TarInfo(path)
-    entry.size = len(b"format: native-v1\n")
-    return entry, io.BytesIO(b"format: native-v1\n")
-
-
-def _linked(path: str, target: str) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(path)
-    entry.type, entry.linkname = tarfile.SYMTYPE, target
-    return entry
-
-
-def _device(path: str) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(path)
-    entry.type, entry.devmajor, entry.devminor = tarfile.BLKTYPE, 8, 0
-    return entry
-
-
-def _stated(path: str, size: int) -> tarfile.TarInfo:
-    """A header that announces a file of this size, and no file."""
-    entry = tarfile.TarInfo(path)
-    entry.size = size
-    return entry
