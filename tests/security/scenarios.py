@@ -45,6 +45,8 @@ KEY_PATTERN = "sk-e2e-[0-9a-f]{24}"
 RUNTIMES = {"gvisor": (GVISOR, "gvisor"), "runc": (RUNC, None)}
 START_SECONDS = 500
 LOST_SECONDS = 240
+LOG_SECONDS = 3
+"""Until a line that a pod has printed is in its log."""
 EVICTED_SECONDS = 300
 MEBIBYTE = 1 << 20
 FLOOD_MEMORY_BYTES = 256 * MEBIBYTE
@@ -124,6 +126,7 @@ def hostile(world: World) -> dict[str, HostileRun]:
             "stolen_token": tokens[other],
         }
         probed[name] = neighbours.probe(targets[name])
+    time.sleep(LOG_SECONDS)
     before = neighbours.heard(namespaces)
     for name, (_, host) in pods.items():
         _hand_over(host, targets[name])
