@@ -92,14 +92,14 @@ async def _fetch(plan: StagePlan, paths: Paths, secrets: Mapping[str, str], arch
     fetch = plan.http or plan.s3
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    unpack(archive, target)
-    archive.unlink()
+    # Before anything reads it: an archive that is not the one asked for is nobody's word.
     if fetch and fetch.sha256 and fetch.sha256 != found:
         raise StagingError(
-            f"{plan.source} has the SHA-256 {found}, but {field}.sha256 asks for {fetch.sha256}. What it holds has the "
-            f"digest {tree_digest(_root(target, plan))}; put that into spec.digest instead of sha256 if the archive "
-            f"may be packed again"
+            f"{plan.source} has the SHA-256 {found}, but {field}.sha256 asks for {fetch.sha256}. If the archive may be "
+            f"packed again, take sha256 out and ask for what it holds: spec.digest, which the FileSet's status shows"
         )
+    unpack(archive, target)
+    archive.unlink()
 
 
 async def _get_http(get: Downloader, plan: StagePlan, secrets: Mapping[str, str], archive: Path) -> None:
