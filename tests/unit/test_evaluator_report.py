@@ -158,6 +158,15 @@ async def test_text_of_environment_code_stays_text(tmp_path: Path) -> None:
     assert HOSTILE in [attributes.get("title") for _, attributes in shown.elements]
 
 
+def test_of_a_log_no_more_is_read_than_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "gym_env.log"
+    with log.open("wb") as file:
+        file.truncate(64 << 30)
+        file.seek(0, 2)
+        file.write(b"\nbefore\nlast words\n")
+    assert report._last_lines(log)[-2:] == ["before", "last words"]
+
+
 async def test_logs_of_gym_stand_where_something_failed_and_only_there(tmp_path: Path) -> None:
     (tmp_path / "gym_run").mkdir()
     lines = [f"line {number}" for number in range(1000)]

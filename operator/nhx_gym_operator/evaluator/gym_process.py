@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from nhx_evals_sdk.agent_eval.runtimes.gym.config import GymRuntimeConfig, hydra_scalar
 from nhx_evals_sdk.agent_eval.runtimes.gym.process import (
@@ -21,7 +22,13 @@ from pydantic import ValidationError
 
 from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings, search_path
-from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV, EVALUATOR_PORT, GymTarget, ModelRoute
+from nhx_gym_operator.api.wire import (
+    EVALUATOR_PLAN_ENV,
+    EVALUATOR_PORT,
+    HOST_LOG_LIMIT_BYTES,
+    GymTarget,
+    ModelRoute,
+)
 
 from .errors import JobFailed
 from .gym_logs import explained
@@ -33,6 +40,9 @@ DEFAULT_VENV_DIR = "/opt/gym_venvs"
 _LEFT_OUT = (b"Request info: ", b"Request kwargs: ")
 """Lines of Gym's request debugging that hold headers, keys among them, and whole prompts."""
 _SHORTEST_SECRET = 8
+MAX_LINE_BYTES = 1 << 20
+"""A line that goes on beyond is taken in pieces: a child that never ends one must not fill the memory."""
+_TAIL_LINE_BYTES = 4096
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +112,18 @@ def hidden_values(target: GymTarget, token: str, environment: Mapping[str, str] 
 
 class LogFile:
     """What a child prints, on its way to a file in the bundle: without secrets, and without the lines
-    in which Gym repeats whole requests."""
+    in which Gym repeats whole requests. Of a long output the file has the beginning and the last lines, and says so."""
 
-    def __init__(self, path: Path, hidden: Iterable[str]) -> None:
+    def __init__(self, path: Path, hidden: Iterable[str], limit_bytes: int = HOST_LOG_LIMIT_BYTES) -> None:
         self.tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
         self.path = path
         self._hidden = [value.encode() for value in hidden if value]
+        self._limit = limit_bytes
+        self._size = 0
+        # What may be the beginning of something to be hidden, where a line is cut before its end.
+        self._held_back = max(map(len, [*self._hidden, *_LEFT_OUT])) - 1
+        self._leaves_out = False
+        """The rest of the line at which the output is."""
 
     async def follow(self, stream: asyncio.StreamReader | None) -> None:
         """Copy until the stream ends."""
@@ -117,16 +133,34 @@ class LogFile:
         with self.path.open("wb") as file:
             while chunk := await stream.read(65536):
                 *lines, rest = (rest + chunk).split(b"\n")
-                file.write(b"".join(self._kept(line + b"\n") for line in lines))
+                for line in lines:
+                    self._write(file, self._kept(line + b"\n"))
+                    self._leaves_out = False
+                if len(rest) > MAX_LINE_BYTES:
+                    rest = self._masked(rest)
+                    self._write(file, self._kept(rest[: -self._held_back]))
+                    rest = rest[-self._held_back :]
                 file.flush()
-            file.write(self._kept(rest))
+            self._write(file, self._kept(rest))
+            if self._size > self._limit:
+                note = f"\n... {self._size - self._limit} bytes are left out, but for these last lines:\n"
+                file.write((note + "\n".join(self.tail) + "\n").encode())
+
+    def _write(self, file: BinaryIO, kept: bytes) -> None:
+        file.write(kept[: max(0, self._limit - self._size)])
+        self._size += len(kept)
 
     def _kept(self, line: bytes) -> bytes:
-        if not line or any(start in line for start in _LEFT_OUT):
+        self._leaves_out = self._leaves_out or any(start in line for start in _LEFT_OUT)
+        if not line or self._leaves_out:
             return b""
+        line = self._masked(line)
+        self.tail.append(line[:_TAIL_LINE_BYTES].decode("utf-8", errors="replace").rstrip())
+        return line
+
+    def _masked(self, line: bytes) -> bytes:
         for value in self._hidden:
             line = line.replace(value, b"***")
-        self.tail.append(line.decode("utf-8", errors="replace").rstrip())
         return line
 
 

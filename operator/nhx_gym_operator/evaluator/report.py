@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import math
 import shutil
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,10 +217,16 @@ def _logs(directory: Path, outcome: Outcome, rows: Sequence[_Row]) -> str:
     parts = []
     for file in sorted((directory / "gym_run").glob("*.log")):
         name = f"gym_run/{file.name}"
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            tail = "".join(f"{line.rstrip()[:_MAX_LINE]}\n" for line in deque(lines, maxlen=MAX_LOG_LINES))
+        tail = "".join(f"{line.rstrip()[:_MAX_LINE]}\n" for line in _last_lines(file))
         parts.append(f"<details><summary>{_link(name)}, its last lines</summary><pre>{_e(tail)}</pre></details>")
     return f"<h2>Logs</h2>{''.join(parts)}" if parts else ""
+
+
+def _last_lines(file: Path) -> list[str]:
+    """The last lines of a log, whatever their length: no more of it is read than is shown."""
+    with file.open("rb") as log:
+        log.seek(max(0, file.stat().st_size - MAX_LOG_LINES * _MAX_LINE))
+        return log.read().decode("utf-8", errors="replace").splitlines()[-MAX_LOG_LINES:]
 
 
 def _efforts(rows: Sequence[_Row], journal: Journal) -> str:
