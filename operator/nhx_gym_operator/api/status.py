@@ -9,6 +9,9 @@ from .outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
 from .resource import CONDITION_LIST, ApiModel, Condition, Timestamp
 from .wire import Placement
 
+MAX_PLACEMENT_REASON = 2048
+"""Characters of it: a measurement's outcome fits."""
+
 
 class JobProgress(ApiModel):
     """How far the rollouts are."""
@@ -120,7 +123,7 @@ class JobStatus(ApiModel):
     )
     placement_reason: str | None = Field(
         default=None,
-        max_length=2048,
+        max_length=MAX_PLACEMENT_REASON,
         description="Why the job was placed so: what was measured of the sandbox, or why there is none.",
     )
     model: str | None = Field(default=None, max_length=256, description="Model name of the policy, for the table.")

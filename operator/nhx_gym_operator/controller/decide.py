@@ -21,9 +21,9 @@ from . import staging_reports, status_fields
 from .attempt import Attempt
 from .building import workload_of
 from .clock import format_time, seconds_since
-from .draft import StatusDraft
+from .decision_draft import DecisionDraft
 from .inputs import Missing
-from .observation import Action, Create, CreateTogether, Decision, JobRefused, Observation, PodsRefused, ProgressSource
+from .observation import Create, CreateTogether, Decision, JobRefused, Observation, PodsRefused
 from .policies import (
     cancel,
     cleanup,
@@ -39,15 +39,11 @@ from .policies import (
     validation,
 )
 from .policies.deadlines import Deadline
-from .policies.phase import phase
-from .staging_reports import StagingReport
 
 Manifest = dict[str, Any]
 
 INPUTS_RETRY_SECONDS = 5.0
 WITHDRAWN_RETRY_SECONDS = 2.0
-REASON_LIMIT = 2048
-"""As the schema of `placementReason` has it."""
 
 
 def decide(observation: Observation, now: datetime) -> Decision:
@@ -64,11 +60,7 @@ class _Decider:
         self.settings = observation.installation.settings
         self.timeouts = self.settings.timeouts
         self.now = now
-        self.draft = StatusDraft(observation.job, now)
-        self.actions: list[Action] = []
-        self.requeue: list[float] = []
-        self.poll: ProgressSource | None = None
-        self.staged: tuple[StagingReport, ...] = ()
+        self.draft = DecisionDraft(observation.job, now)
 
     def decide(self) -> Decision:
         if self.job.metadata.deletion_timestamp:
@@ -78,14 +70,7 @@ class _Decider:
             return Decision(self.draft.data, actions, again)
         if self._is_accepted():
             self._run()
-        return self._decision()
-
-    def _decision(self) -> Decision:
-        data = self.draft.data
-        data["observedGeneration"] = self.job.metadata.generation
-        data["phase"] = phase(data.get("conditions", [])).value
-        again = min(self.requeue, default=None)
-        return Decision(data, tuple(self.actions), again, self.poll, self.staged)
+        return self.draft.decision()
 
     # Acceptance
 
@@ -110,11 +95,7 @@ class _Decider:
         if isinstance(placed, Missing):
             self._wait_for_sandbox(placed)
             return False
-        self.draft.data["placementReason"] = placed.reason[:REASON_LIMIT]
-        self.draft.data["placement"] = placed.placement.value
-        self.draft.data["isolation"] = placed.isolation.value
-        if placed.runtime_class_name:
-            self.draft.data["runtimeClassName"] = placed.runtime_class_name
+        self.draft.data.update(placed.fields)
         return True
 
     def _wait_for_sandbox(self, missing: Missing) -> None:
@@ -126,14 +107,14 @@ class _Decider:
 
     def _refuse(self, refused: JobRefused) -> bool:
         self.draft.set(ConditionType.ACCEPTED, False, refused.reason, refused.message)
-        self._fail(refused.reason, refused.message)
+        self.draft.fail(refused.reason, refused.message)
         return False
 
     # The run
 
     def _run(self) -> None:
         attempt = attempts.current(self.observation)
-        self.staged = staging_reports.reports(attempt.evaluator)
+        self.draft.staged = staging_reports.reports(attempt.evaluator)
         ended = evaluator_end.final_outcome(attempt.evaluator)
         if cancel.is_wanted(self.observation, attempt, ended):
             self._cancel(attempt)
@@ -147,7 +128,7 @@ class _Decider:
         if ended:
             self._conclude(attempt, ended)
         elif fault := self._fault(attempt):
-            self._fail(*fault)
+            self.draft.fail(*fault)
         elif loss := retry.find_loss(attempt):
             self._after_loss(attempt, loss)
         else:
@@ -160,7 +141,7 @@ class _Decider:
         self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the evaluator ended")
         status_fields.show_outcome(self.draft, ended)
         evaluator_end.conclude(self.draft, ended)
-        self._complete()
+        self.draft.complete()
 
     def _fault(self, attempt: Attempt) -> tuple[StrEnum, str] | None:
         """A fault that another attempt would meet again."""
@@ -177,7 +158,7 @@ class _Decider:
     def _after_loss(self, attempt: Attempt, loss: str) -> None:
         verdict = retry.judge(self.observation, attempt, loss)
         if verdict.final:
-            self._fail(verdict.reason, verdict.message)
+            self.draft.fail(verdict.reason, verdict.message)
             return
         self.draft.set(ConditionType.RUNNING, False, verdict.reason, verdict.message)
         if self._is_sandboxed:
@@ -187,14 +168,14 @@ class _Decider:
             self._start(attempt.number + 1)
             return
         # Two evaluators on one journal would be worse than a wait.
-        self.actions += deletions
+        self.draft.actions += deletions
         left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now)
         if left > 0:
-            self.requeue.append(left)
+            self.draft.requeue.append(left)
             return
         limit = deadlines.of_pods(self.timeouts)
         words = f"pods of the lost attempt have not ended within {limit} after their grace period"
-        self._fail(RunReason.EVALUATOR_LOST, words)
+        self.draft.fail(RunReason.EVALUATOR_LOST, words)
 
     def _cancel(self, attempt: Attempt) -> None:
         if attempt.number:
@@ -202,15 +183,15 @@ class _Decider:
             status_fields.show_images(self.draft, attempt.pods)
         cancel.show_what_there_is(self.draft, self.observation, attempt)
         remaining, deletions = cleanup.of_unended(self.observation)
-        self.actions += deletions
+        self.draft.actions += deletions
         left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now) if remaining else 0.0
         if left > 0:
             runs = self.draft.is_true(ConditionType.RUNNING)
             words = "spec.cancel is true; the pods are ending"
             self.draft.set(ConditionType.RUNNING, runs, RunReason.CANCELLING, words)
-            self.requeue.append(left)
+            self.draft.requeue.append(left)
             return
-        self._fail(RunReason.CANCELLED, cancel.message(self.observation, self.draft.data))
+        self.draft.fail(RunReason.CANCELLED, cancel.message(self.observation, self.draft.data))
 
     # Making pods
 
@@ -224,12 +205,12 @@ class _Decider:
         if workload is None or self._is_held_off(ConditionType.RUNNING):
             return
         status_fields.show_results(self.draft, workload)
-        self.actions += infrastructure.missing(self.observation, workload)
+        self.draft.actions += infrastructure.missing(self.observation, workload)
         if self._is_sandboxed and not workload.cluster_ip:
             # The Service's answer brings the address, and with it the next look.
             return
-        self.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
-        self.actions.append(CreateTogether(tuple(pods.job_pods(workload))))
+        self.draft.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
+        self.draft.actions.append(CreateTogether(tuple(pods.job_pods(workload))))
 
     def _is_unfenced(self, shown_on: ConditionType) -> bool:
         """Whether the sandbox that the job was placed in is seen not to hold now: it waits, and never runs without."""
@@ -242,7 +223,7 @@ class _Decider:
     def _withdrawn_are_ending(self) -> bool:
         if not attempts.withdrawn(self.observation):
             return False
-        self.requeue.append(WITHDRAWN_RETRY_SECONDS)
+        self.draft.requeue.append(WITHDRAWN_RETRY_SECONDS)
         return True
 
     def _workload(self, number: int) -> Workload | None:
@@ -263,33 +244,26 @@ class _Decider:
         end_reason: AcceptedReason,
         shown_on: ConditionType = ConditionType.ACCEPTED,
     ) -> None:
-        self.draft.set(shown_on, False, missing.reason, missing.message)
-        left = deadline.seconds_left(self.draft.since(shown_on), self.now)
-        if left <= 0:
-            self._fail(end_reason, deadline.still_so(missing.message))
-        else:
-            self.requeue.append(min(left, INPUTS_RETRY_SECONDS))
+        left = self.draft.wait(missing, deadline, end_reason, shown_on)
+        if left > 0:
+            self.draft.requeue.append(min(left, INPUTS_RETRY_SECONDS))
 
     def _is_held_off(self, shown_on: ConditionType) -> bool:
         """Whether the API server's refusal of the pods is still to be waited out."""
         refusal = self.observation.refusal
         if refusal is None:
             return False
-        self.draft.set(shown_on, False, refusal.reason, refusal.message)
-        deadline = deadlines.of_admission(self.timeouts)
-        left = deadline.seconds_left(self.draft.since(shown_on), self.now)
-        if left <= 0:
-            self._fail(refusal.reason, deadline.still_so(refusal.message))
-            return True
-        waits = self._waits_after_refusal(refusal)
-        if waits:
-            self.requeue.append(left)
-        return waits
+        left = self.draft.wait(refusal, deadlines.of_admission(self.timeouts), refusal.reason, shown_on)
+        if left > 0 and not self._waits_after_refusal(refusal):
+            return False
+        if left > 0:
+            self.draft.requeue.append(left)
+        return True
 
     def _waits_after_refusal(self, refusal: PodsRefused) -> bool:
         pause = seconds_since(self.now, refusal.retry_at)
         if pause > 0:
-            self.requeue.append(pause)
+            self.draft.requeue.append(pause)
         return pause > 0
 
     # Pods exist
@@ -305,7 +279,7 @@ class _Decider:
             self._show_sandbox(attempt, workload.hosts)
         running.show(self.draft, progress)
         images = self.draft.data.get("ran", {}).get("images", {})
-        self.poll = progress_source.find(self.observation, attempt.evaluator, images)
+        self.draft.poll = progress_source.find(self.observation, attempt.evaluator, images)
         self._keep_up(attempt, workload)
         self._show_waiting(attempt, workload)
 
@@ -313,14 +287,14 @@ class _Decider:
         """Makes again what the running job needs and somebody removed."""
         refusal = self.observation.refusal
         if refusal is None or not self._waits_after_refusal(refusal):
-            self.actions += infrastructure.missing(self.observation, workload)
+            self.draft.actions += infrastructure.missing(self.observation, workload)
         if not self._is_sandboxed:
             return
         useless = hosts.to_remove(self.observation, attempt, workload.cluster_ip, self.now)
-        self.actions += [cleanup.deletion(pod) for pod in useless]
+        self.draft.actions += [cleanup.deletion(pod) for pod in useless]
         again = hosts.look_again_after(attempt, self.now)
         if again is not None:
-            self.requeue.append(again)
+            self.draft.requeue.append(again)
         absent = hosts.absent(attempt, workload.hosts)
         if absent and workload.cluster_ip and hosts.needs_hosts(self.observation, attempt):
             self._replace_hosts(workload, absent)
@@ -330,8 +304,8 @@ class _Decider:
             return
         if self._is_held_off(ConditionType.SANDBOX_READY) or attempts.withdrawn(self.observation):
             return
-        self.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
-        self.actions.append(CreateTogether(tuple(pods.host_pod(workload, ordinal) for ordinal in ordinals)))
+        self.draft.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
+        self.draft.actions.append(CreateTogether(tuple(pods.host_pod(workload, ordinal) for ordinal in ordinals)))
 
     def _show_sandbox(self, attempt: Attempt, desired: int) -> None:
         ready = hosts.readiness(self.observation, attempt)
@@ -344,29 +318,14 @@ class _Decider:
         found = startup.waiting(self.observation, attempt, self.now)
         over = next((waiting for waiting in found if waiting.is_over), None)
         if over:
-            self._fail(over.end_reason, over.end_message)
+            self.draft.fail(over.end_reason, over.end_message)
             return
         startup.show(self.draft, found)
-        self.requeue += [waiting.seconds_left for waiting in found]
+        self.draft.requeue += [waiting.seconds_left for waiting in found]
         # The job's own Secret is posted again if it is one that the kubelet misses.
         missing = {waiting.missing_name for waiting in found}
         own = secrets.token_secrets(workload)
-        self.actions += [Create(manifest) for manifest in own if manifest["metadata"]["name"] in missing]
-
-    # Ends
-
-    def _fail(self, reason: StrEnum | str, message: str) -> None:
-        if self.draft.condition(ConditionType.RUNNING):
-            self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the job ended without a result")
-        self.draft.set(ConditionType.FAILED, True, reason, message)
-        self._complete()
-
-    def _complete(self) -> None:
-        self.draft.data["completionTime"] = format_time(self.now)
-        # What was to be done for a job that goes on is void; its pods are removed once this is written.
-        self.actions.clear()
-        self.requeue = [0.0]
-        self.poll = None
+        self.draft.actions += [Create(manifest) for manifest in own if manifest["metadata"]["name"] in missing]
 
     @property
     def _is_sandboxed(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from ...api.conditions import AcceptedReason
 from ...api.constants import Isolation
 from ...api.job import JobSpec
+from ...api.status import MAX_PLACEMENT_REASON
 from ...api.wire import Placement
 from ..inputs import Missing
 from ..measuring.findings import Standing, State
@@ -25,6 +26,16 @@ class Placed:
     runtime_class_name: str | None
     reason: str
     """For people: what was measured, or why there is no sandbox."""
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """As the job's status takes them."""
+        fields = {
+            "placement": self.placement.value,
+            "isolation": self.isolation.value,
+            "placementReason": self.reason[:MAX_PLACEMENT_REASON],
+        }
+        return fields | ({"runtimeClassName": self.runtime_class_name} if self.runtime_class_name else {})
 
 
 def place(

@@ -1,0 +1,57 @@
+"""The decision under construction: a status, and what is to be done."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from ..api.conditions import ConditionType, RunReason
+from ..api.job import AgentEvalJob
+from .clock import format_time
+from .draft import StatusDraft
+from .inputs import Missing
+from .observation import Action, Decision, PodsRefused, ProgressSource
+from .policies.deadlines import Deadline
+from .policies.phase import phase
+from .staging_reports import StagingReport
+
+
+class DecisionDraft(StatusDraft):
+    """Starts with the job's present status, and with nothing to do."""
+
+    def __init__(self, job: AgentEvalJob, now: datetime) -> None:
+        super().__init__(job, now)
+        self.actions: list[Action] = []
+        self.requeue: list[float] = []
+        """Seconds until another look, of which the fewest count."""
+        self.poll: ProgressSource | None = None
+        self.staged: tuple[StagingReport, ...] = ()
+
+    def decision(self) -> Decision:
+        self.data["observedGeneration"] = self._generation
+        self.data["phase"] = phase(self.data.get("conditions", [])).value
+        again = min(self.requeue, default=None)
+        return Decision(self.data, tuple(self.actions), again, self.poll, self.staged)
+
+    def wait(
+        self, why: Missing | PodsRefused, deadline: Deadline, end_reason: StrEnum, shown_on: ConditionType
+    ) -> float:
+        """Shows what the job waits for, and tells for how many seconds it still may. With none left it fails."""
+        self.set(shown_on, False, why.reason, why.message)
+        left = deadline.seconds_left(self.since(shown_on), self._now)
+        if left <= 0:
+            self.fail(end_reason, deadline.still_so(why.message))
+        return left
+
+    def fail(self, reason: StrEnum | str, message: str) -> None:
+        if self.condition(ConditionType.RUNNING):
+            self.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the job ended without a result")
+        self.set(ConditionType.FAILED, True, reason, message)
+        self.complete()
+
+    def complete(self) -> None:
+        self.data["completionTime"] = format_time(self._now)
+        # What was to be done for a job that goes on is void; its pods are removed once this is written.
+        self.actions.clear()
+        self.requeue = [0.0]
+        self.poll = None
