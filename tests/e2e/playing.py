@@ -21,7 +21,7 @@ from e2e.stage import Stage
 from e2e.world import World
 
 KEEP_VARIABLE = "NHX_E2E_KEEP"
-_STORIES = (e2e.filesets, e2e.scenarios, security.scenarios)
+STORIES = (e2e.filesets, e2e.scenarios, security.scenarios)
 """Importing them registers what they tell."""
 _NAME = "scenarios"
 _STAGE = pytest.StashKey[Stage]()
