@@ -78,6 +78,13 @@ class HostileRun(Run):
         records = [line["record"] for line in rows_of(self.bundle / "journal.jsonl")]
         return {record["result"]["attack"]: record["result"] for record in records if record["kind"] == "result"}
 
+    @property
+    def evaluator_log(self) -> str:
+        """Of the pod, or where that is gone what it wrote beside its journal."""
+        if self.bundle is None:
+            raise AssertionError("the run has no bundle")
+        return self.logs.get("agent-evaluate") or (self.bundle / "evaluator.log").read_text()
+
     def saw(self, attack: str) -> Any:
         """What an attack says that it saw. Each row holds what was tried so far; the last one, all of it."""
         attempts = max((row["attempts"] for row in self.rows.values()), key=len)
