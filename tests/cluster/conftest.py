@@ -18,6 +18,7 @@ from cluster.world import World
 from nhx_gym_operator.controller.app import Operator
 from nhx_gym_operator.controller.kube import KubeClient, load_configuration
 from nhx_gym_operator.controller.settings import Installation
+from nhx_gym_operator.workloads.workload import ApiAddresses
 from support.controller_values import KEY, settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,7 +97,7 @@ def operating(kubeconfig: Path, world: World) -> Callable[..., Any]:
     @contextmanager
     def run(**changes: Any) -> Iterator[None]:
         changes.setdefault("watchNamespaces", [world.namespace])
-        installation = Installation(settings(**changes), KEY, ("198.18.48.1", 443))
+        installation = Installation(settings(**changes), KEY, ApiAddresses(("198.18.48.1", 443)))
         process = OperatorThread(str(kubeconfig), installation)
         process.start()
         try:

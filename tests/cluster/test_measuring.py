@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from ipaddress import ip_address
 
 from cluster.world import condition
 from nhx_gym_operator.api.wire import CanaryReport, Kernel
@@ -197,3 +198,8 @@ async def test_what_is_measured_belongs_to_the_config_map(world, operating):
         for resource in (PODS, POLICIES):
             live = await world.api.get(resource, world.namespace, LISTENER)
             assert [owner["uid"] for owner in live["metadata"]["ownerReferences"]] == [uid]
+
+
+async def test_an_api_server_says_where_it_is_reached_beside_its_service(world):
+    host, port = await world.api.own_address()
+    assert ip_address(host) and 0 < port < 65536

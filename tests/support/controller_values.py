@@ -13,7 +13,7 @@ from nhx_gym_operator.controller.inputs import Inputs
 from nhx_gym_operator.controller.observation import Decision, Observation
 from nhx_gym_operator.controller.settings import Installation, Settings
 from nhx_gym_operator.workloads import network, pods, storage
-from nhx_gym_operator.workloads.workload import Workload
+from nhx_gym_operator.workloads.workload import ApiAddresses, Workload
 
 Manifest = dict[str, Any]
 
@@ -21,6 +21,7 @@ KEY = b"k" * 32
 UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-11-29T11:59:00Z"
+API = ApiAddresses(service=("10.96.0.1", 443), server=("192.0.2.1", 6443))
 SERVICE_IP = "10.96.7.7"
 
 
@@ -34,7 +35,7 @@ def settings(**changes: Any) -> Settings:
 
 
 def installation(**changes: Any) -> Installation:
-    return Installation(settings=settings(**changes), key=KEY, api_server=("10.96.0.1", 443))
+    return Installation(settings=settings(**changes), key=KEY, api=API)
 
 
 def spec(**changes: Any) -> Manifest:
@@ -87,7 +88,7 @@ def workload(owner: AgentEvalJob | None = None, **changes: Any) -> Workload:
         "placement": Placement.SANDBOXED,
         "runtime_class_name": "gvisor",
         "cluster_ip": SERVICE_IP,
-        "api_server": ("10.96.0.1", 443),
+        "api": API,
     }
     return Workload(**(values | changes))
 

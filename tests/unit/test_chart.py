@@ -21,6 +21,7 @@ from nhx_gym_operator.controller.measuring.step import names
 from nhx_gym_operator.controller.settings import Sandbox, Settings, Timeouts
 from nhx_gym_operator.workloads.canary import Canary, policies
 from nhx_gym_operator.workloads.options import Limits, RoleResources
+from nhx_gym_operator.workloads.workload import ApiAddresses
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/nhx-gym-operator"
@@ -206,7 +207,7 @@ def test_measuring_takes_these_rights_in_the_operators_namespace_and_on_objects_
 def test_a_measurement_uses_the_names_that_its_rights_are_about():
     found = settings().canary
     assert found and (found.name, found.namespace, found.interval_seconds) == (CANARY, NAMESPACE, 3600)
-    canary = Canary(found.name, found.namespace, settings(), None, None, 60)
+    canary = Canary(found.name, found.namespace, settings(), None, ApiAddresses(), 60)
     assert names(canary) == CANARY_PODS
     assert {policy["metadata"]["name"] for policy in policies(canary, shut=True)} == set(CANARY_PODS)
     (outcome,) = [obj for obj in of_kind(render(), "ConfigMap") if obj["metadata"]["name"] == CANARY]

@@ -26,12 +26,12 @@ def test_defaults_are_those_that_the_documents_give(tmp_path):
     assert installation.settings.timeouts.pod_start_seconds == 900
     assert installation.settings.timeouts.wait_for_inputs_seconds == 300
     assert installation.settings.resources.gym_host["limits"]["memory"] == "3Gi"
-    assert installation.api_server is None
+    assert installation.api.service is None
 
 
 def test_the_address_of_the_api_is_known_in_a_pod(tmp_path):
     installation = load(tmp_path, KUBERNETES_SERVICE_HOST="10.96.0.1", KUBERNETES_SERVICE_PORT="443")
-    assert installation.api_server == ("10.96.0.1", 443)
+    assert installation.api.service == ("10.96.0.1", 443)
 
 
 @pytest.mark.parametrize(

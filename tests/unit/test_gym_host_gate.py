@@ -74,6 +74,13 @@ def test_what_stays_reachable_is_named_with_why_it_is_known_to_be_up() -> None:
     assert "canary" not in str(refusal.value)
 
 
+def test_an_address_without_a_known_listener_is_named_as_that() -> None:
+    metadata = GateTarget(name="metadata", host="169.254.169.254", port=80, known_by="")
+    with pytest.raises(gate.SandboxOpenError, match=r"metadata \(169\.254\.169\.254:80, not known to be up\)") as found:
+        gate.pass_gate(plan(CANARY, metadata), connect=lambda target: target is metadata, answers=answering)
+    assert found.value.targets == (metadata,)
+
+
 def test_refusals_prove_nothing_while_the_evaluator_does_not_answer() -> None:
     with pytest.raises(gate.GateError, match=r"did not answer within 900 s \(Connection refused\).*proves nothing"):
         gate.pass_gate(plan(CANARY), connect=lambda _: False, answers=silent)

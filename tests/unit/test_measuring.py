@@ -24,13 +24,13 @@ from nhx_gym_operator.controller.measuring.step import Scene, next_step
 from nhx_gym_operator.controller.observation import Apply, Create, DeletePod
 from nhx_gym_operator.workloads import canary as canaries
 from nhx_gym_operator.workloads.canary import Canary
-from support.controller_values import NOW, after, ended, live, running, settings
+from support.controller_values import API, NOW, after, ended, live, running, settings
 
 HOUR = 3600.0
 NODE = NodeKernel("boot-of-the-node", "6.12.1")
 GVISOR = Kernel(boot_id="boot-of-the-sandbox", release="4.19.0", words="#1 SMP | [    0.000000] Starting gVisor...")
 RUNC = Kernel(boot_id="boot-of-the-node", release="6.12.1", words="#1 SMP")
-CANARY = Canary("op-canary", "operators", settings(), "gvisor", ("10.96.0.1", 443), 900.0, owner_uid="uid-of-map")
+CANARY = Canary("op-canary", "operators", settings(), "gvisor", API, 900.0, owner_uid="uid-of-map")
 SUBJECT = CANARY.subject
 REPORT = CanaryReport(kernel=GVISOR, listener_kernel=RUNC, pids_limit="1024").model_dump_json()
 REFUSED = "2 addresses refused after 1.0 s"

@@ -10,13 +10,13 @@ from nhx_gym_operator.workloads import canary as canaries
 from nhx_gym_operator.workloads import network
 from nhx_gym_operator.workloads import pods as job_pods
 from nhx_gym_operator.workloads.canary import Canary
-from support.controller_values import settings, workload
+from support.controller_values import API, settings, workload
 
 SETTINGS = settings(
     pods={"nodeSelector": {"disk": "ssd"}, "tolerations": [{"key": "evals"}], "labels": {"team": "evals"}},
     resources={"gate": {"limits": {"memory": "99Mi"}}},
 )
-CANARY = Canary("op-canary", "operators", SETTINGS, "gvisor", ("10.96.0.1", 443), 900.0, owner_uid="uid-of-map")
+CANARY = Canary("op-canary", "operators", SETTINGS, "gvisor", API, 900.0, owner_uid="uid-of-map")
 LISTENER, CLIENT = canaries.listener(CANARY), canaries.client(CANARY, "10.1.0.7")
 
 
@@ -53,6 +53,8 @@ def test_the_client_is_to_find_refused_what_a_host_is():
     assert [(target["host"], target["port"]) for target in plan["gate_refused"]] == [
         ("10.1.0.7", 8081),
         ("10.96.0.1", 443),
+        ("192.0.2.1", 6443),
+        ("169.254.169.254", 80),
     ]
     assert "[fd00::7]:8080" in str(canaries.client(CANARY, "fd00::7"))
 
@@ -60,7 +62,7 @@ def test_the_client_is_to_find_refused_what_a_host_is():
 def test_the_client_goes_beside_the_listener_where_it_can_and_keeps_the_administrators_affinity():
     mine = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}, "nodeAffinity": {}}
     options = settings(pods={"affinity": mine})
-    canary = Canary("c", "n", options, None, None, 900.0)
+    canary = Canary("c", "n", options, None, API, 900.0)
     found = canaries.client(canary, "10.1.0.7")["spec"]["affinity"]
     own, beside = found["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert own == {"weight": 1} and found["nodeAffinity"] == {}
@@ -98,7 +100,7 @@ def test_the_clients_rule_is_of_the_kind_that_hosts_get():
 
 def test_what_the_outcome_depends_on_makes_another_subject():
     def subject(runtime_class="gvisor", **changes):
-        return Canary("c", "n", settings(**changes), runtime_class, None, 900.0).subject
+        return Canary("c", "n", settings(**changes), runtime_class, API, 900.0).subject
 
     same = subject()
     assert subject(limits={"maxTokens": 5}) == same

@@ -17,9 +17,9 @@ from nhx_gym_operator.api.wire import (
     Placement,
     StagePlan,
 )
-from nhx_gym_operator.workloads import pods, storage
-from nhx_gym_operator.workloads.workload import ConfigMapFiles, StagedFiles
-from support.controller_values import SERVICE_IP, job, plan_of, settings, spec, workload
+from nhx_gym_operator.workloads import plans, pods, storage
+from nhx_gym_operator.workloads.workload import ApiAddresses, ConfigMapFiles, StagedFiles
+from support.controller_values import API, SERVICE_IP, job, plan_of, settings, spec, workload
 
 FILES = ConfigMapFiles("files", (("app", "resources_servers/mine/app.py"), ("m", "nemo-environment.yaml")))
 HTTP = {
@@ -261,7 +261,22 @@ def test_the_hosts_plan_names_addresses_and_what_the_gate_must_find_shut():
     assert [(target.name, target.host, target.port) for target in plan.gate_refused] == [
         ("evaluator-canary", SERVICE_IP, 8081),
         ("kubernetes-api", "10.96.0.1", 443),
+        ("kubernetes-api-node", "192.0.2.1", 6443),
+        ("metadata", "169.254.169.254", 80),
     ]
+
+
+def test_each_address_that_a_gate_tries_says_why_a_listener_is_known_there_or_that_none_is():
+    *known, metadata = plans.gate_targets(SERVICE_IP, "the evaluator", API)
+    assert all(target.known_by for target in known)
+    assert metadata.known_by == ""
+
+
+def test_an_api_server_without_an_address_of_its_own_is_tried_once():
+    same = ApiAddresses(("10.96.0.1", 443), ("10.96.0.1", 443))
+    for api in (same, ApiAddresses(("10.96.0.1", 443))):
+        names = [target.name for target in plans.gate_targets(SERVICE_IP, "the evaluator", api)]
+        assert names == ["evaluator-canary", "kubernetes-api", "metadata"]
 
 
 def test_the_hosts_plan_holds_no_model_address_and_no_token():

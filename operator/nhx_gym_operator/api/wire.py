@@ -272,12 +272,13 @@ class Staged(Message):
 
 
 class GateTarget(Message):
-    """An address that the sandbox must not reach, and why a listener is known to be there."""
+    """An address that the sandbox must not reach."""
 
     name: str
     host: str
     port: int
     known_by: str
+    """Why a listener is known to be there. Empty: none is, and a refusal proves nothing by itself."""
 
 
 class GatePlan(Message):

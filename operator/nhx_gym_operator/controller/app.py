@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ import kopf
 from kubernetes.aio.client import Configuration
 
 from . import caches, clock, kopf_reader, metrics
-from .kube import KubeClient, Resource
+from .kube import ApiError, KubeClient, Resource
 from .reconciler import Reconciler
 from .settings import Installation
 
@@ -127,7 +128,7 @@ class Operator:
 
     async def _start(self, **_: Any) -> None:
         self._api = KubeClient(self._configuration)
-        self._reconciler = Reconciler(self._installation, self._api)
+        self._reconciler = Reconciler(await self._with_api_address(self._api), self._api)
         await self._reconciler.caches.prime(self._api)
         port = self._installation.settings.metrics_port
         if port is not None:
@@ -135,6 +136,15 @@ class Operator:
         self._loop_task = asyncio.create_task(self._reconciler.run(), name="reconciler")
         self._loop_task.add_done_callback(self._ended)
         logger.info("The operator is ready")
+
+    async def _with_api_address(self, api: KubeClient) -> Installation:
+        """For the gate of every host. It does without where the API server does not tell."""
+        try:
+            addresses = replace(self._installation.api, server=await api.own_address())
+        except ApiError as error:
+            logger.warning("The API server's own address is not known: %s", error)
+            return self._installation
+        return replace(self._installation, api=addresses)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Without the reconciler the process is of no use: it ends, and is started again."""

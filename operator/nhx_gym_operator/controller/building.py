@@ -24,7 +24,7 @@ def workload_of(observation: Observation, status: dict[str, Any], attempt: int) 
         runtime_class_name=status.get("runtimeClassName"),
         attempt=attempt,
         cluster_ip=service["spec"].get("clusterIP") if service else None,
-        api_server=installation.api_server,
+        api=installation.api,
         dataset=inputs.dataset if inputs else None,
         environment=inputs.environment if inputs else None,
     )

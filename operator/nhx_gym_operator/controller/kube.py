@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlencode
 
@@ -168,6 +169,18 @@ class KubeClient:
         path = f"{self._path(resource, namespace, name)}/status"
         query = {"fieldManager": FIELD_MANAGER}
         return await self._request("PATCH", path, body=patch, query=query, content_type=_MERGE_PATCH)
+
+    async def own_address(self) -> tuple[str, int] | None:
+        """Where the API server says that it is reached (`serverAddressByClientCIDRs` of `GET /api`), which is an
+        address of a node where the Service is none. None if it names no IP address."""
+        answer = await self._request("GET", "/api")
+        for entry in answer.get("serverAddressByClientCIDRs") or ():
+            host, _, port = entry.get("serverAddress", "").rpartition(":")
+            try:
+                return str(ip_address(host.strip("[]"))), int(port)
+            except ValueError:
+                continue
+        return None
 
     def _path(self, resource: Resource, namespace: str | None, name: str = "") -> str:
         parts = [resource.prefix]

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 from ..api.constants import Isolation
 from ..api.resource import first_problem
 from ..workloads.options import Options, WorkloadOptions
+from ..workloads.workload import ApiAddresses
 
 SETTINGS_ENV = "NHX_SETTINGS"
 DEFAULT_SETTINGS_FILE = "/etc/nhx-gym-operator/settings.yaml"
@@ -93,8 +94,7 @@ class Installation:
 
     settings: Settings
     key: bytes = field(repr=False)
-    api_server: tuple[str, int] | None = None
-    """Address of the cluster's API as pods know it; None outside a cluster."""
+    api: ApiAddresses = field(default_factory=ApiAddresses)
 
 
 def load_installation(environ: Mapping[str, str] = os.environ) -> Installation:
@@ -102,8 +102,8 @@ def load_installation(environ: Mapping[str, str] = os.environ) -> Installation:
     settings = load_settings(Path(environ.get(SETTINGS_ENV, DEFAULT_SETTINGS_FILE)))
     key = load_key(Path(environ.get(KEY_FILE_ENV, DEFAULT_KEY_FILE)))
     host = environ.get(_API_HOST_ENV)
-    api_server = (host, int(environ.get(_API_PORT_ENV, "443"))) if host else None
-    return Installation(settings=settings, key=key, api_server=api_server)
+    service = (host, int(environ.get(_API_PORT_ENV, "443"))) if host else None
+    return Installation(settings=settings, key=key, api=ApiAddresses(service))
 
 
 def load_settings(path: Path) -> Settings:

@@ -97,7 +97,8 @@ def evaluator_answers(url: str) -> str | None:
 
 
 def named(target: GateTarget) -> str:
-    return f"{target.name} ({target.host}:{target.port}, known to be up: {target.known_by})"
+    known = f"known to be up: {target.known_by}" if target.known_by else "not known to be up"
+    return f"{target.name} ({target.host}:{target.port}, {known})"
 
 
 def _open_targets(targets: Sequence[GateTarget], connect: Callable[[GateTarget], bool]) -> list[GateTarget]:

@@ -21,6 +21,7 @@ from ..api.wire import CANARY_PLAN_ENV, CANARY_PORT, EVALUATOR_PORT, CanaryPlan
 from . import network, plans, podspec
 from .options import WorkloadOptions
 from .pods import HOST_MODULE, NO_DNS
+from .workload import ApiAddresses
 
 Manifest = dict[str, Any]
 
@@ -39,7 +40,7 @@ class Canary:
     options: WorkloadOptions
     runtime_class_name: str | None
     """None measures the cluster's default runtime: only the network then."""
-    api_server: tuple[str, int] | None
+    api: ApiAddresses
     start_seconds: float
     """How long a pod may take to start."""
     owner_uid: str = ""
@@ -89,7 +90,7 @@ def client(canary: Canary, listener_ip: str) -> Manifest:
     host = f"[{listener_ip}]" if ":" in listener_ip else listener_ip
     plan = CanaryPlan(
         evaluator_url=f"http://{host}:{EVALUATOR_PORT}",
-        gate_refused=plans.gate_targets(listener_ip, "the listening canary", canary.api_server),
+        gate_refused=plans.gate_targets(listener_ip, "the listening canary", canary.api),
         gate_timeout_s=MEASURE_SECONDS,
         open_timeout_s=MEASURE_SECONDS,
     )

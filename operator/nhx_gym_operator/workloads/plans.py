@@ -21,7 +21,10 @@ from ..api.wire import (
     UploadPlan,
 )
 from . import storage
-from .workload import Workload
+from .workload import ApiAddresses, Workload
+
+METADATA_ADDRESS = "169.254.169.254"
+"""Where clouds serve an instance's credentials, the same at all of the large ones."""
 
 
 def evaluator_plan(workload: Workload) -> EvaluatorPlan:
@@ -66,13 +69,13 @@ def host_plan(workload: Workload, ordinal: int) -> HostPlan:
         target=gym_target(workload),
         models={model.name: model.model for model in workload.spec.models},
         environment=workload.spec.target.gym.environment is not None,
-        gate_refused=gate_targets(workload.cluster_ip or "", "the evaluator", workload.api_server),
+        gate_refused=gate_targets(workload.cluster_ip or "", "the evaluator", workload.api),
     )
 
 
-def gate_targets(listener: str, whose: str, api_server: tuple[str, int] | None) -> list[GateTarget]:
-    """Addresses known to answer that a sandbox must not reach. `listener` is the address of whoever serves the canary
-    port, the first target, beside the one that must answer."""
+def gate_targets(listener: str, whose: str, api: ApiAddresses) -> list[GateTarget]:
+    """Addresses that a sandbox must not reach. `listener` is the address of whoever serves the canary port, the first
+    target, beside the one that must answer."""
     targets = [
         GateTarget(
             name="evaluator-canary",
@@ -81,9 +84,14 @@ def gate_targets(listener: str, whose: str, api_server: tuple[str, int] | None) 
             known_by=f"{whose} listens there before it answers the gate",
         )
     ]
-    if api_server:
-        host, port = api_server
+    if api.service:
+        host, port = api.service
         targets.append(GateTarget(name="kubernetes-api", host=host, port=port, known_by="the operator is served by it"))
+    if api.server and api.server != api.service:
+        host, port = api.server
+        known_by = "the API server itself says that it is reached there"
+        targets.append(GateTarget(name="kubernetes-api-node", host=host, port=port, known_by=known_by))
+    targets.append(GateTarget(name="metadata", host=METADATA_ADDRESS, port=80, known_by=""))
     return targets
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..api.constants import API_VERSION, JOB_ANNOTATION, JOB_KIND, Role
@@ -39,6 +39,16 @@ class StagedFiles:
 
 
 @dataclass(frozen=True)
+class ApiAddresses:
+    """Where the cluster's API answers, as host and port. None: not known, e.g. outside a cluster."""
+
+    service: tuple[str, int] | None = None
+    """Its Service, as pods know it."""
+    server: tuple[str, int] | None = None
+    """The API server's own address, mostly on a node."""
+
+
+@dataclass(frozen=True)
 class Workload:
     """A job as the builders see it: what the user wrote, where it runs, and what was resolved for it."""
 
@@ -55,8 +65,8 @@ class Workload:
     attempt: int = 1
     cluster_ip: str | None = None
     """Address of the evaluator's Service; needed for host pods."""
-    api_server: tuple[str, int] | None = None
-    """Address of the cluster's API, which a sandbox must not reach."""
+    api: ApiAddresses = field(default_factory=ApiAddresses)
+    """Where the cluster's API is, which a sandbox must not reach."""
     dataset: ConfigMapFiles | StagedFiles | None = None
     """One file; None for a bundled dataset."""
     environment: StagedFiles | None = None

@@ -190,7 +190,7 @@ def _canary(installation: Installation, where: CanarySettings) -> Canary:
         namespace=where.namespace,
         options=settings,
         runtime_class_name=settings.sandbox.runtime_class_name if is_kernel else None,
-        api_server=installation.api_server,
+        api=installation.api,
         start_seconds=settings.timeouts.pod_start_seconds,
     )
 
