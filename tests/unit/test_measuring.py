@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -20,11 +21,12 @@ from nhx_gym_operator.controller.measuring.findings import (
     unmeasured,
 )
 from nhx_gym_operator.controller.measuring.kernels import NodeKernel
+from nhx_gym_operator.controller.measuring.monitor import Monitor
 from nhx_gym_operator.controller.measuring.step import Scene, next_step
 from nhx_gym_operator.controller.observation import Apply, Create, DeletePod
 from nhx_gym_operator.workloads import canary as canaries
 from nhx_gym_operator.workloads.canary import Canary
-from support.controller_values import API, NOW, after, ended, live, running, settings
+from support.controller_values import API, NOW, after, ended, installation, live, running, settings
 
 HOUR = 3600.0
 NODE = NodeKernel("boot-of-the-node", "6.12.1")
@@ -329,3 +331,32 @@ def test_findings_survive_the_config_map_and_anything_else_in_it_is_no_finding()
     assert (data["verdict"], data["network"], data["networkMessage"]) == ("Fails", "Fails", "not enforced")
     assert from_data(data) == found
     assert from_data(None) is None and from_data({"kernel": "Perhaps"}) is None
+
+
+# The adapter
+
+
+class Broken:
+    """An API server whose answers nobody expected."""
+
+    async def get(self, *_):
+        raise KeyError("nodeInfo")
+
+
+async def test_a_measurement_that_breaks_leaves_the_operator_alone_and_lets_nobody_in():
+    where = {"canary": {"name": "op-canary", "namespace": "operators"}}
+    monitor = Monitor(installation(**where), Broken(), None, lambda: None)
+    running_ = asyncio.create_task(monitor.run())
+    await asyncio.sleep(0.05)
+    assert not running_.done()
+    told = monitor.standing()
+    assert told.state is State.NOT_KNOWN and "nodeInfo" in told.message
+    running_.cancel()
+
+
+async def test_nothing_is_measured_where_nothing_is_sandboxed_or_it_is_switched_off():
+    where = {"canary": {"name": "op-canary", "namespace": "operators"}}
+    for settings_ in ({"sandbox": {"mode": "Disabled"}, **where}, {}):
+        monitor = Monitor(installation(**settings_), Broken(), None, lambda: None)
+        await monitor.run()
+        assert monitor.standing() is None

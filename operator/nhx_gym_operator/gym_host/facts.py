@@ -35,8 +35,8 @@ def measured_kernel() -> Kernel:
 
 
 def pids_limit(files: tuple[Path, ...] = _PIDS_LIMIT) -> str:
-    """`pids.max` of the container's own cgroup, e.g. `1024` or `max`; empty where it is not to be seen, e.g. under
-    gVisor. The kubelet's podPidsLimit is set on the pod's cgroup, which a container with cgroup v2 does not see."""
+    """`pids.max` of the container's own cgroup, e.g. `1024`; empty where there is no such file. `max` does not say that
+    there is no limit: the kubelet's podPidsLimit is set on the pod's cgroup, which is not to be seen from inside."""
     return next(filter(None, map(_first_line, files)), "")
 
 

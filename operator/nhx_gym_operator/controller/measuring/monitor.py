@@ -79,6 +79,11 @@ class Monitor:
                 self._trouble = f"{error.message or error}"
                 logger.warning("Measuring the sandbox: %s", error)
                 again = found.RETRY_SECONDS if error.forbidden else 5.0
+            except Exception as error:
+                # Jobs wait then, and are told; the operator's other work goes on.
+                self._trouble = f"{type(error).__name__}: {error}"
+                logger.exception("Measuring the sandbox failed")
+                again = found.RETRY_SECONDS
             try:
                 async with asyncio.timeout(again):
                     await self._wake.wait()
