@@ -378,7 +378,7 @@ def object_store(world: World) -> Run:
         cluster.delete("aej", name, namespace)
         stays = f"PersistentVolumeClaim/{name}-results-{uid[:8]}"
         left = _left(namespace, uid, {stays})
-    deleted = [name, f"--namespace={namespace}", f"--image={reference('nhx-tasks')}"]
+    deleted = [name, f"--namespace={namespace}"]
     remains = {"logs": runs.nhx(world, "logs", *deleted), "host's": runs.nhx(world, "logs", *deleted, "--role=host")}
     runs.nhx(world, "download", *deleted, str(world.directory / "remains"))
     another = manifests.mcqa_job(namespace, "uploaded-again")

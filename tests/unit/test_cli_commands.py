@@ -316,7 +316,7 @@ def deleted(cluster):
             "name": f"mcqa-results-{uid}",
             "namespace": "evals",
             "creationTimestamp": f"2026-01-0{number}T00:00:00Z",
-            "annotations": {constants.JOB_ANNOTATION: "mcqa"},
+            "annotations": {constants.JOB_ANNOTATION: "mcqa", constants.IMAGE_ANNOTATION: f"{uid}/nhx-tasks:1"},
         }
         claims = json.loads((cluster.folder / "claims.json").read_text()) if number > 1 else []
         cluster.write("claims", [*claims, {"metadata": metadata}])
@@ -328,7 +328,7 @@ def deleted(cluster):
 
 
 def test_the_results_of_a_deleted_job_are_found_by_its_name(deleted, tmp_path):
-    result = call("download", "mcqa", tmp_path / "out", "--image", "mine/nhx-tasks:2")
+    result = call("download", "mcqa", tmp_path / "out")
 
     assert result.exit_code == 0, result.output
     copied = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
@@ -341,6 +341,7 @@ def test_the_results_of_a_deleted_job_are_found_by_its_name(deleted, tmp_path):
     ]
     created = json.loads((deleted.folder / "created.json").read_text())
     assert created["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "mcqa-results-new"
+    assert created["spec"]["containers"][0]["image"] == "new/nhx-tasks:1"
     assert "ownerReferences" not in created["metadata"]
 
 

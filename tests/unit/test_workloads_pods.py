@@ -506,6 +506,8 @@ def test_a_claim_that_is_to_stay_has_no_owner_and_can_be_found_by_its_label():
     assert "ownerReferences" not in first["metadata"]
     assert first["metadata"]["labels"]["evals.nhx.io/retained"] == "true"
     assert first["metadata"]["annotations"]["evals.nhx.io/job"] == "mcqa"
+    reads = first["metadata"]["annotations"]["evals.nhx.io/image"]
+    assert reads == main_container(pods.evaluator_pod(sandboxed()))["image"]
     deleted = storage.results_claim(sandboxed(spec={"results": {"persistentVolumeClaim": {"size": "1Gi"}}}))
     assert deleted["metadata"]["ownerReferences"]
     assert "evals.nhx.io/retained" not in deleted["metadata"]["labels"]

@@ -29,6 +29,8 @@ ORDINAL_LABEL = f"{GROUP}/ordinal"
 """On host pods: which of the job's hosts it is, counted from 0."""
 RETAINED_LABEL = f"{GROUP}/retained"
 """On a results claim that outlives its job: `kubectl get pvc --all-namespaces -l evals.nhx.io/retained=true`."""
+IMAGE_ANNOTATION = f"{GROUP}/image"
+"""Beside it: the image that can read the results, for when nothing else is left of the job to name one."""
 JOB_ANNOTATION = f"{GROUP}/job"
 """The job's name in full, for people who look at a child."""
 

@@ -11,6 +11,7 @@ from ..api.constants import (
     BUCKET_LOCATION,
     CLAIM_LOCATION,
     GROUP,
+    IMAGE_ANNOTATION,
     JOB_ANNOTATION,
     JOB_PLURAL,
     JOB_UID_LABEL,
@@ -148,6 +149,8 @@ def _remains(name: str, claim: Body) -> Job:
     """Stands for the job that is gone: all attempts, since nothing says which one was the last."""
     metadata = {"name": name, "namespace": claim["metadata"]["namespace"], "uid": ""}
     results = {"location": f"{CLAIM_LOCATION}{claim['metadata']['name']}", "path": "."}
+    image = claim["metadata"]["annotations"].get(IMAGE_ANNOTATION)
+    results |= {"image": image} if image else {}
     return Job({"metadata": metadata, "status": {"phase": DELETED, "attempt": 1, "results": results}})
 
 

@@ -62,7 +62,7 @@ def show_results(draft: StatusDraft, workload: Workload) -> None:
     """Where the bundle will be, and the image that can read it there."""
     shown = draft.data.setdefault("results", {})
     shown["location"] = plans.results_location(workload)
-    shown["image"] = plans.images(workload)["evaluator"]
+    shown["image"] = workload.images["evaluator"]
 
 
 def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:

@@ -17,7 +17,6 @@ from ..api.wire import (
     GymTarget,
     HostPlan,
     ModelRoute,
-    Placement,
     UploadPlan,
 )
 from . import storage
@@ -54,7 +53,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         fail_fast=spec.fail_fast,
         labels=dict(spec.labels),
         results_location=results_location(workload),
-        images=images(workload),
+        images=workload.images,
         upload=upload(workload),
     )
 
@@ -146,14 +145,6 @@ def _bound(what: str, workload: Workload) -> Bound | None:
         return Bound(value=own, setting=users_field(what))
     most = getattr(workload.options.limits, f"max_{what}")
     return Bound(value=most, setting=f"the operator's setting {operators_setting(what)}") if most else None
-
-
-def images(workload: Workload) -> dict[str, str]:
-    """Image reference by role, the roles named as in `status.ran.images`."""
-    images = workload.options.images
-    if workload.placement is Placement.COLOCATED:
-        return {"evaluator": images.gym_tasks}
-    return {"evaluator": images.tasks, "gymHost": images.gym_host}
 
 
 def upload(workload: Workload) -> UploadPlan | None:

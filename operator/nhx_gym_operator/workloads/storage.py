@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api.constants import JOB_UID_LABEL, RETAINED_LABEL
+from ..api.constants import IMAGE_ANNOTATION, JOB_UID_LABEL, RETAINED_LABEL
 from ..api.results import Results
 from . import names
 from .workload import Workload
@@ -34,6 +34,7 @@ def results_claim(workload: Workload) -> dict[str, Any] | None:
     if claim.is_retained:
         del metadata["ownerReferences"]
         metadata["labels"][RETAINED_LABEL] = "true"
+        metadata["annotations"][IMAGE_ANNOTATION] = workload.images["evaluator"]
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": claim.size}},

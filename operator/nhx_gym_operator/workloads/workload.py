@@ -78,6 +78,14 @@ class Workload:
         return http_url(self.cluster_ip, EVALUATOR_PORT)
 
     @property
+    def images(self) -> dict[str, str]:
+        """Image reference by role, the roles named as in `status.ran.images`."""
+        images = self.options.images
+        if self.placement is Placement.COLOCATED:
+            return {"evaluator": images.gym_tasks}
+        return {"evaluator": images.tasks, "gymHost": images.gym_host}
+
+    @property
     def hosts(self) -> int:
         return 1 if self.placement is Placement.SANDBOXED else 0
 
