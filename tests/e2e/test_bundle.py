@@ -51,3 +51,17 @@ def test_the_metadata_name_the_sdk_that_wrote_them(run: Run) -> None:
     metadata = strict_json((run.bundle / "metadata.json").read_text())
     assert metadata["sdk_version"] == version("nemo-helix-plugin")
     assert metadata["target"]["config"]["mode"] == run.status["placement"].lower()
+
+
+@pytest.mark.parametrize("run", ["mcqa_runc", "mcqa_colocated", "openai_model", "inference_provider"], indirect=True)
+def test_every_model_call_is_told_apart_by_its_rollout(run: Run) -> None:
+    """Several rollouts are under way at once, so that only what Gym's model server passes on can tell."""
+    assert run.bundle
+    used = [line["models"]["policy"] for line in rows_of(run.bundle / "model_usage.jsonl")]
+    assert [(each["calls"], each["total_tokens"]) for each in used] == [(1, 120)] * (MCQA_TASKS * REPEATS)
+
+
+def test_so_are_those_of_a_judge(judged_runc: Run) -> None:
+    assert judged_runc.bundle
+    lines = rows_of(judged_runc.bundle / "model_usage.jsonl")
+    assert lines and all(set(line["models"]) == {"policy", "judge"} for line in lines)

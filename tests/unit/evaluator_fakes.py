@@ -262,6 +262,7 @@ def paths_in(directory: Path) -> Paths:
         environment=directory / "environment",
         bundled_datasets=directory / "bundled",
         model_keys=directory / "keys",
+        model_certificates=directory / "model-certificates",
         tokens=directory / "tokens",
         object_store=directory / "object-store",
         termination_log=directory / "termination-log",

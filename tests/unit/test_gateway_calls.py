@@ -408,7 +408,7 @@ async def test_an_incomplete_stream_is_not_ended_cleanly_nor_repeated(tmp_path: 
         got, clean = await read_stream(g)
     assert got.startswith(DELTA) and not clean
     assert len(g.model.requests) == 1
-    assert (g.usage["calls"], g.usage["failed_calls"]) == (0, 1)
+    assert (g.usage["calls"], g.usage["failed_calls"], g.usage["unmetered_calls"]) == (0, 1, 1)
 
 
 async def test_a_stream_that_breaks_before_its_first_byte_is_repeated(tmp_path: Path) -> None:

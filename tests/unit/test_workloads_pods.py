@@ -223,6 +223,31 @@ def test_the_models_key_is_a_file_of_the_evaluator_and_of_nobody_else():
     assert "secretKeyRef" not in json.dumps(host)
 
 
+def test_a_models_authorities_are_a_file_of_the_evaluator():
+    models = spec()["models"]
+    models[0]["certificates"] = {"configMapKeyRef": {"name": "authority", "key": "ca.pem"}}
+    evaluator, host = pods.job_pods(sandboxed(spec={"models": models}))
+    assert volumes(evaluator)["model-certificates-0"]["configMap"] == {
+        "name": "authority",
+        "items": [{"key": "ca.pem", "path": "value"}],
+    }
+    mounts = {each["name"]: each["mountPath"] for each in main_container(evaluator)["volumeMounts"]}
+    assert mounts["model-certificates-0"] == "/var/run/secrets/nhx/model-certificates/policy"
+    assert "model-certificates-0" not in volumes(host)
+
+
+def test_the_operators_authorities_hold_wherever_a_job_names_none():
+    chosen = settings(certificates={"configMap": "company", "key": "ca.crt"})
+    evaluator = pods.evaluator_pod(sandboxed(options=chosen))
+    assert volumes(evaluator)["model-certificates-0"]["configMap"]["name"] == "company"
+    assert plans.evaluator_plan(sandboxed(options=chosen)).models[0].has_certificates
+    models = spec()["models"]
+    models[0]["certificates"] = {"configMapKeyRef": {"name": "authority", "key": "ca.pem"}}
+    own = pods.evaluator_pod(sandboxed(options=chosen, spec={"models": models}))
+    assert volumes(own)["model-certificates-0"]["configMap"]["name"] == "authority"
+    assert "model-certificates-0" not in volumes(pods.evaluator_pod(sandboxed()))
+
+
 def test_a_model_without_a_key_needs_no_secret():
     keyless = spec()
     del keyless["models"][0]["apiKey"]

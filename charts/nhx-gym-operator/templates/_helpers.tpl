@@ -145,6 +145,7 @@ pods alone: everything else goes when the job that owns it does. */ -}}
     "resources" (omit .Values.resources "operator")
     "evaluatorEgress" .Values.evaluatorEgress
     "limits" .Values.limits
+    "certificates" .Values.certificates
     "timeouts" .Values.timeouts
     "operatorPodSelector" $selector
 -}}

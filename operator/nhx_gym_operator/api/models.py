@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
+from .object_store import CertificateSource
 from .origins import ours, page
 from .resource import ApiModel, SecretValue, rule, validated
 from .target import WEEK_SECONDS
@@ -51,6 +52,11 @@ class ModelSpec(ApiModel):
     api_key: Annotated[SecretValue | None, page(CUSTOM_ENVIRONMENT_PAGE, "policy_api_key")] = Field(
         default=None,
         description="The endpoint's key. Unset: calls carry none.",
+    )
+    certificates: Annotated[CertificateSource | None, ours("private certificate authority")] = Field(
+        default=None,
+        description="Certificate authorities that are trusted besides the image's own, for an endpoint with a private "
+        "one. Every certificate is verified. Unset: the image's own only.",
     )
     timeout_seconds: Annotated[float, ours("deadline of one call", default="openai.DEFAULT_TIMEOUT.read")] = Field(
         default=600.0,

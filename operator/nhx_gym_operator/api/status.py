@@ -59,7 +59,9 @@ class JobModelUsage(ApiModel):
     output_tokens: int = Field(default=0, ge=0, description="Tokens received.")
     total_tokens: int = Field(default=0, ge=0, description="Both together.")
     unmetered_calls: int = Field(
-        default=0, ge=0, description="Answered calls that stated no tokens: with any, the counts are lower bounds."
+        default=0,
+        ge=0,
+        description="Calls answered, be it in part, that stated no tokens: with any, the counts are lower bounds.",
     )
     seconds: float = Field(
         default=0.0, ge=0, description="What all calls took, each by itself, with retries and the waits between them."

@@ -72,6 +72,8 @@ ENVIRONMENT_DIR = "/job/environment"
 BUNDLED_DATASETS_DIR = "/opt/nhx/datasets"
 MODEL_KEYS_DIR = "/var/run/secrets/nhx/models"
 """`<dir>/<model name>/api-key`: mounted into the evaluator and nowhere else."""
+MODEL_CERTIFICATES_DIR = "/var/run/secrets/nhx/model-certificates"
+"""`<dir>/<model name>/value`: authorities of an endpoint with a private one."""
 OBJECT_STORE_DIR = "/var/run/secrets/nhx/object-store"
 """`<dir>/<name>/value`: what the evaluator needs to write to the job's bucket."""
 TOKENS_DIR = "/var/run/secrets/nhx/tokens"
@@ -109,6 +111,7 @@ class ModelRoute(Message):
     base_url: str
     model: str
     has_api_key: bool = False
+    has_certificates: bool = False
     timeout_seconds: float
     max_retries: int
     max_concurrent_calls: int
@@ -431,7 +434,7 @@ class ModelUsage(Message):
     output_tokens: int = 0
     total_tokens: int = 0
     unmetered_calls: int = 0
-    """Answered calls that carried no usage: with any of these the token counts are a lower bound."""
+    """Calls answered, be it in part, without stating their tokens: with any of these the counts are lower bounds."""
     seconds: float = 0.0
     """What all calls took, each by itself, with its retries and the waits between them."""
 

@@ -254,8 +254,8 @@ _NOT_THERE = (
 )
 _DISTRUSTED = (
     "The evaluator does not trust the certificate of {base_url}: it is signed by an authority that the image does not "
-    "know, has expired, or is another host's. See it: `curl -v {base_url}/models`. Give the endpoint a certificate of "
-    "a public authority, or reach it by http:// inside the cluster.",
+    "know, has expired, or is another host's. See it: `curl -v {base_url}/models`. For a private "
+    "authority, put its certificate into a ConfigMap of namespace {namespace} and name it in the model's certificates.",
     _AGAIN,
 )
 _UNREACHABLE = (

@@ -20,6 +20,7 @@ import contextlib
 import json
 import logging
 import re
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,12 +34,13 @@ from yarl import URL
 from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
 
 from .budget import UNBOUNDED, Budget, Spent
-from .metering import EventStream, Tokens, count_answer, failed_response, usage_of
+from .metering import EventStream, Tokens, count_answer, count_tokens, failed_response, usage_of
 from .model_keys import ModelKeyError, ModelKeys
 from .provenance import CallFacts
 from .retries import delay_before_retry, is_retried
 from .rollout_calls import NOT_MADE, Call, FailedCall, RolloutCalls
 from .rollouts import well_formed
+from .trust import distrust
 
 CALLER = web.RequestKey("caller", int)
 """Whose token a request came with: a host's ordinal, or `LOCAL_CALLER`."""
@@ -47,6 +49,7 @@ LOCAL_CALLER = -1
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+_TRUST_SECONDS = 20.0
 REQUEST_SECONDS = 60.0
 """For a request to arrive whole, once its turn has come."""
 GIVEN_UP = 424
@@ -126,8 +129,10 @@ class ModelGateway:
         *,
         budget: Budget = UNBOUNDED,
         counted: Mapping[str, ModelUsage] = MappingProxyType({}),
+        trusted: Mapping[str, ssl.SSLContext] = MappingProxyType({}),
     ) -> None:
-        """`counted` is what earlier attempts of the job used, by model name; `budget` bounds all of it."""
+        """`counted` is what earlier attempts of the job used, by model name; `budget` bounds all of it;
+        `trusted` is by whom a model's certificate may be signed, where that is not the system's authorities."""
         self._models = {
             route.name: _Model(
                 route,
@@ -139,6 +144,7 @@ class ModelGateway:
         self._budget = budget
         self._slots = budget.slots()
         self._under_way = 0
+        self._trust = {route.name: trusted.get(route.name, True) for route in routes}
         self._keys = keys
         self._session = session
         self._calls = calls
@@ -166,6 +172,26 @@ class ModelGateway:
             for name, model in self._models.items()
             if model.usage.failed_calls and not model.usage.calls
         }
+
+    async def check_trust(self) -> str | None:
+        """Why the certificate of one of the models cannot be trusted, before anything depends on it. Whether a model is
+        there, and what it says, is not asked: it may come up later."""
+        found = await asyncio.gather(*(self._distrusted(model.route) for model in self._models.values()))
+        return next(filter(None, found), None)
+
+    async def _distrusted(self, route: ModelRoute) -> str | None:
+        if URL(route.base_url).scheme != "https":
+            return None
+        timeout = aiohttp.ClientTimeout(total=_TRUST_SECONDS)
+        try:
+            async with self._session.head(
+                route.base_url, ssl=self._trust[route.name], timeout=timeout, allow_redirects=False
+            ):
+                return None
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            return f"model {route.name} answered no call: {distrust(error, field_of(route))}"
+        except (aiohttp.ClientError, OSError):
+            return None
 
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         """`GET /models/<name>/v1/models`: the one model behind this name. Costs no call."""
@@ -268,6 +294,7 @@ class ModelGateway:
                 _url(route, asked.request.match_info["path"]),
                 data=asked.body,
                 headers=headers,
+                ssl=self._trust[route.name],
                 # A redirect would carry the key to whatever host it names.
                 allow_redirects=False,
             ) as answer:
@@ -281,6 +308,8 @@ class ModelGateway:
                     timer.reschedule(None)
                     return await self._pass_stream(asked, answer, first)
                 return self._pass_answer(asked, answer, await _read(answer), key)
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            raise _Refused(GIVEN_UP, FailureClass.MODEL, distrust(error, field_of(route))) from error
         except aiohttp.ClientSSLError as error:
             raise _Refused(GIVEN_UP, FailureClass.MODEL, _without(str(error), key)) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -349,6 +378,7 @@ class ModelGateway:
         if broken is None and events.failed is not None:
             # The server said so itself, in an event that has been passed on: such a stream ends cleanly.
             self._give_up(asked, _final(_failed_answer(*events.failed)))
+            count_tokens(asked.model.usage, events.tokens)
             return response
         if broken is None and not events.complete:
             words = "the model server's stream ended without finish reason or [DONE]"
@@ -358,6 +388,7 @@ class ModelGateway:
             return response
         # Bytes were passed on, so this cannot be repeated; and no clean end may be invented for it.
         self._give_up(asked, broken)
+        count_tokens(asked.model.usage, events.tokens)
         response.force_close()
         if request.transport is not None:
             request.transport.abort()
@@ -407,6 +438,11 @@ def _final(failure: Exception) -> _Refused:
 
 def _too_large() -> _Refused:
     return _Refused(GIVEN_UP, FailureClass.MODEL, f"the model server's answer exceeds {MAX_ANSWER_BYTES} bytes")
+
+
+def field_of(route: ModelRoute) -> str:
+    """A model's field in the job."""
+    return f"spec.models[name={route.name}]"
 
 
 def _url(route: ModelRoute, path: str) -> URL:

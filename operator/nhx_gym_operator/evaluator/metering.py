@@ -50,6 +50,11 @@ def failed_response(answer: object) -> tuple[str, str] | None:
 def count_answer(usage: ModelUsage, tokens: Tokens | None) -> None:
     """Add one answered call to a model's counters."""
     usage.calls += 1
+    count_tokens(usage, tokens)
+
+
+def count_tokens(usage: ModelUsage, tokens: Tokens | None) -> None:
+    """Add what a call cost, or that nobody knows."""
     if tokens is None:
         usage.unmetered_calls += 1
         return

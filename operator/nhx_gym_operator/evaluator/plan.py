@@ -41,6 +41,7 @@ class Paths:
     staged_dataset: Path = Path(wire.DATASET_FILE)
     bundled_datasets: Path = Path(wire.BUNDLED_DATASETS_DIR)
     model_keys: Path = Path(wire.MODEL_KEYS_DIR)
+    model_certificates: Path = Path(wire.MODEL_CERTIFICATES_DIR)
     tokens: Path = Path(wire.TOKENS_DIR)
     dataset: Path = Path(wire.DATASET_DIR)
     object_store: Path = Path(wire.OBJECT_STORE_DIR)

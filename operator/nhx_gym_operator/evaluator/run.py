@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts
 from .dataset import Dataset, DatasetError, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
-from .gateway import ModelGateway
+from .gateway import ModelGateway, field_of
 from .gym_logs import GymEnd, explained
 from .gym_process import hidden_values, runtime_config
 from .hosts import HostRegistry
@@ -45,6 +46,7 @@ from .scoring import JournaledGymRunner, evaluate
 from .server import Services, StagedEnvironment, make_app, serving
 from .sources.errors import StagingError
 from .stage import pack
+from .trust import NoCertificates, trust
 from .upload import Upload
 
 REPORT_INTERVAL_S = 2.0
@@ -126,7 +128,7 @@ class Evaluation:
             return await self._run()
         except JobFailed as failure:
             return self._failed(failure)
-        except (DatasetError, ModelKeyError, StagingError, JournalError, BucketError) as error:
+        except (DatasetError, ModelKeyError, NoCertificates, StagingError, JournalError, BucketError) as error:
             return self._failed(JobFailed(_reason_of(error), str(error)))
 
     async def _brought(self, outcome: Outcome) -> Outcome:
@@ -203,8 +205,12 @@ class Evaluation:
                 session,
                 self._calls,
                 budget=Budget.of(self.plan),
+                trusted=self._trusted(),
                 counted=journal.usage,
             )
+            distrusted = await self._gateway.check_trust()
+            if distrusted:
+                raise JobFailed(RunReason.MODEL_UNAVAILABLE, distrusted, FailureClass.MODEL)
             journal.measure = self._gateway.usage
             if self.plan.placement is Placement.SANDBOXED:
                 timeout = self.plan.target.startup_timeout_s
@@ -275,6 +281,13 @@ class Evaluation:
             if keys.was_trimmed(route):
                 self.warnings.append(f"white space around the API key of model {route.name!r} was left out")
         return keys
+
+    def _trusted(self) -> dict[str, ssl.SSLContext]:
+        return {
+            route.name: trust(self.paths.model_certificates / route.name / "value", field_of(route))
+            for route in self.plan.models
+            if route.has_certificates
+        }
 
     async def _evaluate(self, dataset: Dataset, journal: Journal, local: aiohttp.ClientSession, port: int) -> Outcome:
         work_dir = self.paths.attempt(self.plan.attempt)

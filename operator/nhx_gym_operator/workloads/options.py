@@ -8,6 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from ..api.object_store import CertificateSource
+from ..api.resource import KeyRef
+
 
 class Options(BaseModel):
     """Base of the operator's settings: camelCase in the file, an unknown field is an error."""
@@ -81,6 +84,14 @@ class Limits(Options):
     max_concurrent_calls: int | None = Field(default=None, gt=0)
 
 
+class Certificates(Options):
+    """Authorities that every job trusts besides the images' own, where it names none itself: a key of a ConfigMap that
+    each namespace with jobs has. Empty: none."""
+
+    config_map: str = ""
+    key: str = "ca.crt"
+
+
 class WorkloadOptions(Options):
     """Everything the builders take from the operator's settings."""
 
@@ -89,7 +100,16 @@ class WorkloadOptions(Options):
     pods: PodOptions = Field(default_factory=PodOptions)
     resources: RoleResources = Field(default_factory=RoleResources)
     limits: Limits = Field(default_factory=Limits)
+    certificates: Certificates = Field(default_factory=Certificates)
     evaluator_egress: list[dict[str, Any]] = Field(default_factory=list)
     """NetworkPolicyEgressRules of the evaluator, which must reach the job's models. Empty: all."""
     operator_pod_selector: PodSelector | None = None
     """Who may read `/progress`. None: nobody but the node itself."""
+
+    def authorities(self, own: CertificateSource | None) -> CertificateSource | None:
+        """The certificates that a server's are verified with: what its own field names, or else the operator's."""
+        if own is not None or not self.certificates.config_map:
+            return own
+        return CertificateSource(
+            config_map_key_ref=KeyRef(name=self.certificates.config_map, key=self.certificates.key)
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..api.constants import CLAIM_LOCATION
 from ..api.limits import operators_setting, users_field
 from ..api.models import ModelSpec
+from ..api.results import ObjectStoreResults
 from ..api.tasks import Dataset
 from ..api.wire import (
     BUNDLED_DATASETS_DIR,
@@ -45,7 +46,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         max_model_seconds=_bound("model_seconds", workload),
         max_concurrent_calls=_bound("concurrent_calls", workload),
         target=gym_target(workload),
-        models=[_route(model) for model in spec.models],
+        models=[_route(model, workload) for model in spec.models],
         hosts=workload.hosts,
         environment=workload.spec.target.gym.environment is not None,
         min_coverage=spec.min_coverage,
@@ -147,9 +148,17 @@ def _bound(what: str, workload: Workload) -> Bound | None:
     return Bound(value=most, setting=f"the operator's setting {operators_setting(what)}") if most else None
 
 
+def object_store(workload: Workload) -> ObjectStoreResults | None:
+    """The job's bucket, with the authorities that it is reached with."""
+    store = workload.spec.results.object_store
+    if store is None:
+        return None
+    return store.model_copy(update={"certificates": workload.options.authorities(store.certificates)})
+
+
 def upload(workload: Workload) -> UploadPlan | None:
     """Where the bundle is brought to; None for a job without an object store."""
-    store = workload.spec.results.object_store
+    store = object_store(workload)
     if store is None:
         return None
     folder = f"{workload.namespace}/{workload.name}-{workload.uid[:8]}"
@@ -170,12 +179,13 @@ def results_claim(workload: Workload) -> str | None:
     return claim.claim_name or storage.own_claim_name(workload.spec.results, workload.name, workload.uid)
 
 
-def _route(model: ModelSpec) -> ModelRoute:
+def _route(model: ModelSpec, workload: Workload) -> ModelRoute:
     return ModelRoute(
         name=model.name,
         base_url=model.base_url,
         model=model.model,
         has_api_key=model.api_key is not None,
+        has_certificates=workload.options.authorities(model.certificates) is not None,
         timeout_seconds=model.timeout_seconds,
         max_retries=model.max_retries,
         max_concurrent_calls=model.max_concurrent_calls,

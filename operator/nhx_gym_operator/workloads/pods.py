@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ORDINAL_LABEL, Role
+from ..api.object_store import key_volumes
 from ..api.wire import (
     DATASET_DIR,
     ENVIRONMENT_DIR,
@@ -12,6 +13,7 @@ from ..api.wire import (
     EVALUATOR_PORT,
     HOST_PLAN_ENV,
     HOST_PORT,
+    MODEL_CERTIFICATES_DIR,
     MODEL_KEYS_DIR,
     OBJECT_STORE_DIR,
     RESULTS_DIR,
@@ -117,8 +119,8 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
         mount("results", RESULTS_DIR),
         mount(TOKENS_VOLUME, TOKENS_DIR, read_only=True),
     ]
-    store = workload.spec.results.object_store
-    for volume, key_mount in [*_model_keys(workload), *(store.volumes(OBJECT_STORE_DIR) if store else ())]:
+    store = plans.object_store(workload)
+    for volume, key_mount in [*_model_files(workload), *(store.volumes(OBJECT_STORE_DIR) if store else ())]:
         volumes.append(volume)
         mounts.append(key_mount)
     dataset = _dataset_volume(workload, resources)
@@ -183,16 +185,17 @@ def _dataset_volume(workload: Workload, resources: Manifest) -> Manifest | None:
     return {"name": "dataset", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}}
 
 
-def _model_keys(workload: Workload) -> list[tuple[Manifest, Manifest]]:
-    """Volume and mount per model with a key. A volume each: two models may share a Secret, and a model's
+def _model_files(workload: Workload) -> list[tuple[Manifest, Manifest]]:
+    """Volume and mount per model's key and certificates. A volume each: two models may share a Secret, and a model's
     name need not be a volume's."""
     pairs = []
     for index, model in enumerate(workload.spec.models):
-        if model.api_key is None:
-            continue
-        source = model.api_key.secret_key_ref
-        volume = secret_volume(f"model-key-{index}", source.name)
-        volume["secret"]["items"] = [{"key": source.key, "path": "api-key"}]
-        path = f"{MODEL_KEYS_DIR}/{model.name}"
-        pairs.append((volume, mount(volume["name"], path, read_only=True)))
+        if model.api_key is not None:
+            source = model.api_key.secret_key_ref
+            volume = secret_volume(f"model-key-{index}", source.name)
+            volume["secret"]["items"] = [{"key": source.key, "path": "api-key"}]
+            pairs.append((volume, mount(volume["name"], f"{MODEL_KEYS_DIR}/{model.name}", read_only=True)))
+        for name, body in key_volumes({}, workload.options.authorities(model.certificates)):
+            volume = {"name": f"model-{name}-{index}", **body}
+            pairs.append((volume, mount(volume["name"], f"{MODEL_CERTIFICATES_DIR}/{model.name}", read_only=True)))
     return pairs

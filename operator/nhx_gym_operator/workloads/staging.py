@@ -22,6 +22,7 @@ from ..api.wire import (
     StagePlan,
 )
 from . import podspec
+from .options import WorkloadOptions
 from .podspec import mount, scratch
 from .workload import StagedFiles, Workload
 
@@ -46,7 +47,7 @@ def dataset(workload: Workload, files: StagedFiles) -> StageParts:
 
 
 def _stage(workload: Workload, files: StagedFiles, container: str, volume: str, target: str) -> StageParts:
-    sources = [(f"{volume}-{name}", body, where) for name, body, where in _sources(files)]
+    sources = [(f"{volume}-{name}", body, where) for name, body, where in _sources(files, workload.options)]
     staged = podspec.container(
         workload.options,
         container,
@@ -102,7 +103,7 @@ def described(spec: FileSetSpec) -> str:
     raise ValueError("a source is one of configMap, persistentVolumeClaim, http, s3 and image")
 
 
-def _sources(files: StagedFiles) -> Iterator[tuple[str, Manifest, str]]:
+def _sources(files: StagedFiles, options: WorkloadOptions) -> Iterator[tuple[str, Manifest, str]]:
     """Name, body and place of each volume that the source takes."""
     source = files.spec.source
     if files.config_map:
@@ -116,7 +117,10 @@ def _sources(files: StagedFiles) -> Iterator[tuple[str, Manifest, str]]:
             {"image": source.image.model_dump(by_alias=True, exclude_none=True, exclude={"path"})},
             SOURCE_DIR,
         )
-    for name, body in key_volumes(*_credentials(files.spec)):
+    secrets, certificates = _credentials(files.spec)
+    # Only what is fetched has a server to trust.
+    fetched = source.http or source.s3
+    for name, body in key_volumes(secrets, options.authorities(certificates) if fetched else None):
         yield name, body, f"{SOURCE_SECRETS_DIR}/{name}"
 
 

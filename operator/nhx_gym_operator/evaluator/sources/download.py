@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from yarl import URL
 
 from ..addresses import AddressRefused, CheckedResolver, check_literal
 from ..retries import delay_before_retry, is_retried
+from ..trust import NoCertificates, distrust, trust
 from .errors import StagingError
 
 DEADLINE_S = 600.0
@@ -78,7 +78,7 @@ class Downloader:
             except AddressRefused as error:
                 raise StagingError(f"{shown} cannot be fetched: {error}") from None
             except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-                raise StagingError(self._distrust(error)) from error
+                raise StagingError(distrust(error, self._field)) from error
             except (aiohttp.ClientError, ConnectionError) as error:
                 trouble = _Again(str(error) or type(error).__name__)
             except _Again as again:
@@ -120,20 +120,16 @@ class Downloader:
         hint = f"; look at {self._field}'s credentials" if answer.status in (401, 403) else ""
         raise StagingError(f"{shown} cannot be fetched: {said}{hint}")
 
-    def _distrust(self, error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError) -> str:
-        cause = getattr(error, "certificate_error", None) or error
-        reason = getattr(cause, "verify_message", "") or str(cause)
-        return (
-            f"{error.host}:{error.port} cannot be trusted ({reason}): for an unknown authority, put it "
-            f"into a ConfigMap and name it in {self._field}.certificates"
-        )
-
 
 @contextlib.asynccontextmanager
 async def downloader(field: str, ca_file: Path) -> AsyncIterator[Downloader]:
     """A downloader with a deadline of its own. Servers are verified against the system's authorities, and those in
     `ca_file` if it is there."""
-    connector = aiohttp.TCPConnector(resolver=CheckedResolver(), ssl=trust(ca_file, field))
+    try:
+        trusted = trust(ca_file, field)
+    except NoCertificates as error:
+        raise StagingError(str(error)) from error
+    connector = aiohttp.TCPConnector(resolver=CheckedResolver(), ssl=trusted)
     # What is fetched is taken as it is: an archive that is served with a content encoding stays one.
     async with aiohttp.ClientSession(
         connector=connector,
@@ -144,16 +140,6 @@ async def downloader(field: str, ca_file: Path) -> AsyncIterator[Downloader]:
         trust_env=True,
     ) as session:
         yield Downloader(session, field, asyncio.get_running_loop().time() + DEADLINE_S)
-
-
-def trust(ca_file: Path, field: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if ca_file.is_file():
-        try:
-            context.load_verify_locations(ca_file)
-        except ssl.SSLError as error:
-            raise StagingError(f"{field}.certificates holds no PEM certificate: {error.reason}") from error
-    return context
 
 
 def _check(url: URL) -> None:
