@@ -56,6 +56,14 @@ async def test_models_paths_and_methods(attacks: ModuleType, evaluator: tuple[st
     assert set(traversal.values()) <= {400, 401, 404}, traversal
 
 
+async def test_a_request_that_is_no_http_is_logged_without_its_token(
+    attacks: ModuleType, evaluator: tuple[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    await saw(attacks, "header-smuggling", evaluator)
+    assert "that is no HTTP" in caplog.text
+    assert "host-token-0" not in caplog.text
+
+
 async def test_sizes_smuggled_requests_and_held_connections(attacks: ModuleType, evaluator: tuple[str, Any]) -> None:
     huge = await saw(attacks, "huge-request", evaluator)
     assert huge["after"] == 200 and {huge["stated"], huge["chunked"], huge["registration"]} <= {0, 413}, huge

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,6 +29,17 @@ BACKLOG = 1024
 _BEARER = "Bearer "
 
 log = logging.getLogger(__name__)
+
+
+def _without_request(record: logging.LogRecord) -> bool:
+    """aiohttp logs a request that is no HTTP as it came, with the token that stands in it."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info, record.exc_text = None, None
+        record.msg, record.args = "a request was refused that is no HTTP", None
+    return True
+
+
+logging.getLogger("aiohttp.server").addFilter(_without_request)
 
 
 @dataclass(frozen=True)
