@@ -130,6 +130,8 @@ class FakeHost:
     most_in_flight: int = 0
     shut_down: bool = False
     healthy: bool = True
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of its answers, besides their type."""
     log: str = "starting\nUvicorn running\n"
     """What it hands over at its end."""
     killed: int = 0
@@ -187,7 +189,7 @@ class FakeHost:
         self.transports.append(request.transport)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response = web.StreamResponse(headers={"Content-Type": "application/json", **self.headers})
         response.enable_chunked_encoding()
         await response.prepare(request)
         await response.write(b" ")
@@ -197,10 +199,13 @@ class FakeHost:
                 request.transport.abort()
                 return response
             await asyncio.sleep(self.delay_s)
-            await response.write(b" " + json.dumps(await self._rollout(example)).encode())
+            await response.write(b" " + await self._body(example))
         finally:
             self.in_flight -= 1
         return response
+
+    async def _body(self, example: dict[str, Any]) -> bytes:
+        return json.dumps(await self._rollout(example)).encode()
 
     async def _rollout(self, example: dict[str, Any]) -> dict[str, Any]:
         messages = example["responses_create_params"]["input"]

@@ -93,6 +93,13 @@ def test_scoring_is_still_running():
     assert decision.status["phase"] == "Running"
 
 
+def test_results_that_are_uploaded_are_not_said_to_be_scored():
+    decision = decide(working(progress=progress(Stage.UPLOADING, done=10)), NOW)
+    condition = condition_of(decision, "Running")
+    assert (condition["reason"], condition["message"]) == ("Uploading", "the results are being uploaded")
+    assert decision.status["phase"] == "Running"
+
+
 def test_an_operator_that_came_back_keeps_what_the_status_says_until_it_knows_more():
     owner = job(
         status=accepted_status(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhx_gym_operator.api.wire import FailureClass, ModelUsage
-from nhx_gym_operator.evaluator.journal import Journal, JournalError, JournalHeader
+from nhx_gym_operator.evaluator.journal import Journal, JournalError, JournalHeader, JournalUnwritable
 from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey
 
 HEADER = JournalHeader(uid="u", dataset_digest="sha256:d", num_repeats=2)
@@ -141,6 +142,22 @@ async def test_records_that_come_together_share_a_sync(tmp_path: Path, monkeypat
     await journal.close()
     assert len(syncs) < 10
     assert len(Journal.open(tmp_path / "journal.jsonl", HEADER).results) == 200
+
+
+async def test_from_the_first_record_on_that_cannot_be_written_none_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.open(path, HEADER)
+    await journal.add_result(KEY, "task", {"reward": 1.0}, 1.0)
+    with FileIO("/dev/full", "ab") as full:
+        volume, journal._file = journal._file, full
+        adding = (journal.add_result(RolloutKey(n, 0), "task", {"reward": 1.0}, 1.0) for n in range(5))
+        ends = await asyncio.gather(*adding, return_exceptions=True)
+        journal._file = volume
+    assert all(isinstance(end, JournalUnwritable) and "No space left on device" in str(end) for end in ends)
+    with pytest.raises(JournalUnwritable):
+        await journal.add_failure(RolloutKey(7, 0), "task", KILLED)
+    await journal.close()
+    assert journal.results.keys() == Journal.open(path, HEADER).results.keys() == {KEY}
 
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -104,3 +105,11 @@ def test_an_evaluator_without_a_plan_still_leaves_an_outcome(tmp_path: Path, mon
 def test_of_a_header_with_a_credential_the_credential_alone_is_hidden_too() -> None:
     hidden = program._to_hide(["Bearer abcdefgh12345"])
     assert program._masked("you sent abcdefgh12345", hidden) == "you sent ***"
+
+
+def test_a_log_record_is_bounded_acts_on_no_terminal_and_passes_for_no_other() -> None:
+    forged = "x\x1b[2J\n2026-01-01 00:00:00,000 INFO all is well" + "y" * 100_000
+    record = logging.LogRecord("sdk", logging.WARNING, __file__, 1, "usage %s", (forged,), None)
+    lines = program.Readable(program._FORMAT).format(record).splitlines()
+    assert lines[0].endswith(r"WARNING sdk: usage x\x1b[2J") and lines[1].startswith("    2026-01-01")
+    assert len(lines) == 2 and 15_000 < len(lines[1]) < 17_000 and lines[1].endswith("more characters")

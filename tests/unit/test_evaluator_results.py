@@ -19,7 +19,7 @@ from nhx_gym_operator.evaluator import __main__ as program
 from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator import bucket as bucket_module
 from nhx_gym_operator.evaluator import upload as upload_module
-from nhx_gym_operator.evaluator.upload import _files
+from nhx_gym_operator.evaluator.upload import Upload, _files
 from support.s3_server import S3Server, s3_server
 from unit.evaluator_fakes import MODEL, TOKENS, World, bucket_keys, chat, evaluator_url, prompt_of, row, target, world
 from unit.test_evaluator_run import bundle, finish, json_lines
@@ -63,7 +63,12 @@ async def test_the_whole_bundle_is_brought_to_the_bucket_and_the_outcome_says_wh
     folder = server.bucket("whole")
     async with world(tmp_path) as w:
         evaluation = w.evaluation(uploading(w, server, "whole"))
-        evaluation.on_own_results = lambda: w.paths.log.write_text("what the evaluator logged")
+
+        def log() -> None:
+            w.paths.log.write_text("what the evaluator logged")
+            w.paths.log.with_name("evaluator.log.1").write_text("what went before")
+
+        evaluation.on_own_results = log
         outcome = await finish(evaluation, *w.hosts)
     assert outcome.state == "Complete"
     assert (outcome.results_location, outcome.results_path) == ("s3://whole/evals", f"{FOLDER}/attempt-1")
@@ -72,6 +77,30 @@ async def test_the_whole_bundle_is_brought_to_the_bucket_and_the_outcome_says_wh
     assert brought == tree(bundle(w.paths))
     assert {"summary.json", "report.html", "provenance.json", "gym_run/rollouts.jsonl"} <= brought.keys()
     assert brought["logs/evaluator.log"] == b"what the evaluator logged"
+    assert brought["logs/evaluator.log.1"] == b"what went before"
+
+
+async def test_while_results_are_uploaded_the_job_says_so(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.bucket("said")
+    said: dict[str, Any] = {}
+    send = Upload.send
+    async with world(tmp_path) as w:
+        evaluation = w.evaluation(uploading(w, server, "said"))
+
+        async def asked(self: Upload, directory: Path) -> None:
+            headers = {"Authorization": f"Bearer {TOKENS.progress}"}
+            url = f"{await evaluator_url(evaluation)}/progress"
+            async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+                said.update(await answer.json())
+            await send(self, directory)
+
+        monkeypatch.setattr(Upload, "send", asked)
+        outcome = await finish(evaluation, *w.hosts)
+    assert outcome.state == "Complete"
+    assert (said["stage"], said["message"]) == ("uploading", "uploading results to s3://said/evals")
+    assert said["done"] == said["total"] > 0
 
 
 def test_the_summary_comes_last(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 from copy import deepcopy
+from io import FileIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,14 @@ from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 from nhx_evals_sdk.values.evidence import CandidateEvidence
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire import Bound, HostState, Outcome
+from nhx_gym_operator.api.wire import Bound, HostState, ModelUsage, Outcome
+from nhx_gym_operator.evaluator import collection
 from nhx_gym_operator.evaluator.collect import through_hosts
+from nhx_gym_operator.evaluator.collection import Collection
+from nhx_gym_operator.evaluator.journal import Journal
 from nhx_gym_operator.evaluator.run import Evaluation
-from unit.evaluator_fakes import FakeHost, World, chat, evaluator_url, prompt_of, row, target, world
+from nhx_gym_operator.evaluator.scoring import _Parts
+from unit.evaluator_fakes import FakeHost, World, chat, evaluator_url, make_plan, prompt_of, route, row, target, world
 from unit.test_evaluator_stage import FILES, write
 from unit.test_evaluator_stage import stage as stage_folder
 
@@ -339,6 +344,75 @@ async def test_the_collection_timeout_ends_the_job_and_scores_what_there_is(tmp_
     assert "gym_run/gym_env.log ends:\nstarting\nUvicorn running" in outcome.message
     assert 0 < outcome.progress.done < 10
     assert (outcome.aggregates[0].value, outcome.aggregates[0].count) == (1.0, outcome.progress.done)
+
+
+async def test_a_collection_in_which_nothing_happens_ends_by_its_limit_and_scores_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "LAST_CALL_S", 0.0)
+    async with world(tmp_path) as w:
+        host = w.hosts[0]
+
+        def verify(example: dict[str, Any], text: str) -> float:
+            host.delay_s = 600.0
+            return 1.0
+
+        host.verify = verify
+        models = [route(w.model.url, timeout_seconds=2.0)]
+        plan = w.plan(ROWS, target=target(concurrency=1)).model_copy(update={"idle_s": 1.0, "models": models})
+        outcome = await finish(w.evaluation(plan), host)
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "CollectionStalled", "timeout")
+    # A model has its own time, however short the limit is.
+    assert "for 2 s no rollout ended" in outcome.message and "spec.idleTimeoutSeconds" in outcome.message
+    assert "gym_run/gym_env.log ends:" in outcome.message
+    assert (outcome.progress.done, outcome.aggregates[0].count, outcome.aggregates[0].value) == (1, 1, 1.0)
+
+
+@pytest.mark.parametrize("sign", ["rollout", "call"])
+async def test_a_slow_collection_goes_on_while_rollouts_or_model_calls_end(tmp_path: Path, sign: str) -> None:
+    usage = ModelUsage()
+    gateway: Any = SimpleNamespace(usage=lambda: {"policy": usage})
+    nothing: Any = None
+    watched = Collection(make_plan(tmp_path / "x"), nothing, nothing, gateway, nothing)
+    with pytest.raises(TimeoutError):
+        async with watched._watched(2.0) as timer:
+            for _ in range(8):
+                await asyncio.sleep(0.5)
+                watched._signs += sign == "rollout"
+                usage.calls += sign == "call"
+            went_on = True
+            await asyncio.sleep(60)
+    assert went_on and timer.expired()
+
+
+async def test_a_full_volume_ends_the_job_by_its_name_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Journal.open
+
+    def on_a_full_volume(*arguments: Any) -> Journal:
+        journal = opened(*arguments)
+        journal._file = FileIO("/dev/full", "ab")
+        return journal
+
+    monkeypatch.setattr(Journal, "open", on_a_full_volume)
+    async with world(tmp_path) as w:
+        outcome = await finish(w.evaluation(w.plan(ROWS, results_location="persistentVolumeClaim/mine")), *w.hosts)
+    assert (outcome.state, outcome.reason) == ("Failed", "ResultsVolumeFull")
+    assert outcome.message.startswith("persistentVolumeClaim/mine, which holds the results, is full (")
+    assert "GiB in all" in outcome.message and "No space left on device" in outcome.message
+    assert len(w.hosts[0].rollouts) <= 4
+
+
+async def test_a_bundle_is_said_to_be_there_when_all_of_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> None:
+        raise OSError("the volume went away")
+
+    monkeypatch.setattr(_Parts, "finish", fails)
+    async with world(tmp_path) as w:
+        bundle(w.paths).mkdir(parents=True)
+        (bundle(w.paths) / "run.json").write_text("{}")
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+        assert outcome.state == "Failed" and "the volume went away" in outcome.message
+        assert not (bundle(w.paths) / "run.json").exists()
 
 
 async def test_processes_that_a_host_had_to_kill_are_a_warning_with_its_log(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from .origins import ours, page, run_config
 from .resource import ApiModel, ObjectMeta, fixed_but, rule, validated
 from .results import EmptyDirResults, Results
 from .status import JobStatus
-from .target import Target
+from .target import WEEK_SECONDS, Target
 from .tasks import Tasks
 
 
@@ -80,6 +80,17 @@ class JobSpec(ApiModel):
     )
     limits: Annotated[Limits, ours("what a job may cost at most")] = Field(
         default=Limits(), description="Bounds on rollouts and tokens of this job."
+    )
+    idle_timeout_seconds: Annotated[
+        float | None, ours("ends a collection in which nothing happens", "ours: an hour")
+    ] = Field(
+        default=3600.0,
+        gt=0,
+        le=WEEK_SECONDS,
+        description="End the collection when for so long no model answered and no rollout ended, unless by a "
+        "deadline. The longest of models[].timeoutSeconds is waited for in any case. Raise it for an environment "
+        "that works longer without asking a model. null: no limit.",
+        json_schema_extra={"nullable": True},
     )
     labels: Annotated[dict[str, Annotated[str, Field(max_length=256)]], run_config("labels")] = Field(
         default={},

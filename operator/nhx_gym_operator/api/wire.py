@@ -45,6 +45,9 @@ ENVIRONMENT_DIGEST_HEADER = "X-Nhx-Environment-Digest"
 KILLED_HEADER = "X-Nhx-Killed"
 """With a host's log: how many of Gym's processes did not end within the grace."""
 HOST_LOG_LIMIT_BYTES = 64 << 20
+HOST_ANSWER_LIMIT_BYTES = 32 << 20
+"""The largest answer to one rollout, its model calls included. The stock runtime's 256 MiB are for a chunk of rollouts
+and a trainer's memory; an evaluator holds many answers at a time in its pod's 2 GiB."""
 
 EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"
@@ -209,6 +212,8 @@ class EvaluatorPlan(Message):
     max_calls: Bound | None = None
     max_model_seconds: Bound | None = None
     max_concurrent_calls: Bound | None = None
+    idle_s: float | None = None
+    """Collection ends when for so long nothing happened. None: it may go on for ever."""
     target: GymTarget
     models: list[ModelRoute]
     hosts: int = 1
@@ -362,6 +367,7 @@ class Stage(StrEnum):
     STARTING = "starting"
     COLLECTING = "collecting"
     SCORING = "scoring"
+    UPLOADING = "uploading"
     DONE = "done"
 
 

@@ -183,6 +183,15 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Raise target.gym.collectionTimeoutSeconds or target.gym.concurrency. What was collected is kept.",
         _AGAIN,
     ),
+    RunReason.COLLECTION_STALLED: (
+        "See what Gym was doing: `kubectl nhx logs {job} --role {gym_role} -n {namespace}`. An environment that works "
+        "so long without a model call needs a higher spec.idleTimeoutSeconds. What was collected is kept.",
+        _AGAIN,
+    ),
+    RunReason.RESULTS_VOLUME_FULL: (
+        "Take a larger volume: spec.results.persistentVolumeClaim.size, or a claim of yours with room.",
+        _AGAIN,
+    ),
     RunReason.EVALUATION_FAILED: (_LOGS, _AGAIN),
     RunReason.EVALUATOR_LOST: (
         "Nothing needs to be done while attempts are left: the next one collects only what is missing.",
@@ -223,6 +232,7 @@ SELF_EXPLAINED = frozenset(
         SandboxReason.HOST_READY,
         RunReason.COLLECTING,
         RunReason.SCORING,
+        RunReason.UPLOADING,
         RunReason.RUN_ENDED,
         RunReason.ALL_ROLLOUTS_RECORDED,
         RunReason.MIN_COVERAGE_REACHED,

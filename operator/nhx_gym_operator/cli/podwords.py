@@ -73,7 +73,8 @@ def _at_work(job: Job, container: str) -> str:
     if not job.is_true(ConditionType.RUNNING):
         return "starts Gym" if job.status.get("placement") == Placement.COLOCATED else "waits for Gym"
     reason = job.condition(ConditionType.RUNNING).get("reason")
-    return "scores the rollouts" if reason == RunReason.SCORING else "collects rollouts"
+    words = {RunReason.SCORING: "scores the rollouts", RunReason.UPLOADING: "uploads the results"}
+    return words.get(reason, "collects rollouts")
 
 
 def _end(container: str, ended: Body) -> tuple[str, bool]:

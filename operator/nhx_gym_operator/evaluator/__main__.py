@@ -20,15 +20,29 @@ from .plan import Paths, PlanError, load_plan, load_source_secrets, load_stage_p
 from .run import Evaluation
 from .sources.errors import StagingError
 from .stage import stage
+from .untrusted import readable
 from .upload import FIELD
 
 LOG_BYTES = 8 * 1024 * 1024
 """What is kept of the log, and as much again of what went before."""
+MAX_RECORD = 16_000
+"""Characters of one record."""
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _SHORTEST_SECRET = 8
 """A shorter word is no credential, and hiding it would make messages unreadable."""
 
 log = logging.getLogger("nhx_gym_operator.evaluator")
+
+
+class Readable(logging.Formatter):
+    """Much of what is logged is an environment's word, also what the SDK logs: a record has a bounded length, acts upon
+    no terminal and passes for no other record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if len(text) > MAX_RECORD:
+            text = f"{text[:MAX_RECORD]}... and {len(text) - MAX_RECORD} more characters"
+        return readable(text).replace("\n", "\n    ")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("stage", help="bring in and check one FileSet").set_defaults(command=_stage)
     commands.add_parser("fetch", help="copy a bundle from its bucket into a directory").set_defaults(command=_fetch)
     command: Callable[[Paths], int] = parser.parse_args(arguments).command
-    logging.basicConfig(level=logging.INFO, format=_FORMAT, stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(Readable(_FORMAT))
     return command(Paths())
 
 
@@ -70,7 +86,7 @@ def _log_beside_the_results(file: Path) -> Callable[[], None]:
         except OSError as error:
             log.warning("this log is not kept with the results: %s", error)
             return
-        handler.setFormatter(logging.Formatter(_FORMAT))
+        handler.setFormatter(Readable(_FORMAT))
         held.setTarget(handler)
         held.flush()
         root.addHandler(handler)

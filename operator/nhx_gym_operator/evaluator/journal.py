@@ -16,8 +16,9 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from nhx_gym_operator.api.wire import FailureClass, ModelUsage
 
@@ -35,6 +36,10 @@ class JournalError(RuntimeError):
 
 class ForeignJournal(JournalError):
     """A journal of another job. Nothing is ever reused between jobs."""
+
+
+class JournalUnwritable(JournalError):
+    """The journal's volume takes nothing more. Its cause is the `OSError`."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,11 @@ class Results(Mapping[RolloutKey, dict[str, Any]]):
         place = self._places.get(key)
         return place.reward if place else None
 
+    def size(self, key: RolloutKey) -> int:
+        """Bytes of a rollout's record, 0 without one: what it takes to hold its result."""
+        place = self._places.get(key)
+        return place.size if place else 0
+
     def put(self, key: RolloutKey, place: _Place) -> None:
         self._places.setdefault(key, place)
 
@@ -114,12 +124,14 @@ class Journal:
     measure: Callable[[], Mapping[str, ModelUsage]] | None = None
     environments: list[str] = field(default_factory=list)
     """Digests of the environments that were staged for this job, the latest last."""
-    _file: BinaryIO | None = None
+    _file: FileIO | None = None
     _size: int = 0
     _taken: set[RolloutKey] = field(default_factory=set)
     """Results that are on disk or on their way there."""
     _pending: list[_Pending] = field(default_factory=list)
     _writer: asyncio.Task[None] | None = None
+    _broken: OSError | None = None
+    """Why nothing is written any more."""
 
     def __post_init__(self) -> None:
         self.results = Results(self.path)
@@ -130,7 +142,8 @@ class Journal:
         journal = cls(path, header)
         path.parent.mkdir(parents=True, exist_ok=True)
         journal._size = journal._read() if path.exists() else 0
-        file = path.open("ab")
+        # Unbuffered: of a write that failed nothing may be left for later.
+        file = path.open("ab", buffering=0)
         file.truncate(journal._size)
         journal._file = file
         if journal._size == 0:
@@ -139,7 +152,8 @@ class Journal:
         return journal
 
     async def add_result(self, key: RolloutKey, task_id: str, result: dict[str, Any], reward: float) -> bool:
-        """Record a rollout that has a reward. False if it was recorded before. Returns when it is on disk."""
+        """Record a rollout that has a reward. False if it was recorded before. Returns when it is on disk. Raises
+        `JournalUnwritable`, as all that records does: from the first time on that anything could not be written."""
         if key in self._taken:
             return False
         self._taken.add(key)
@@ -178,6 +192,8 @@ class Journal:
             self._file = None
 
     async def _append(self, record: dict[str, Any], key: RolloutKey | None = None, reward: float = 0.0) -> None:
+        if self._broken is not None:
+            raise self._unwritable()
         counted = self.measure() if self.measure else self.usage
         record["usage"] = {name: usage.model_dump(exclude_defaults=True) for name, usage in counted.items()}
         done = asyncio.get_running_loop().create_future()
@@ -193,10 +209,13 @@ class Journal:
             try:
                 offset = await asyncio.to_thread(self._write, [each.line for each in batch])
             except OSError as error:
-                for each in batch:
+                # What failed may stand there in part, and a record behind it would be damage to the next attempt.
+                self._broken = error
+                for each in batch + self._pending:
                     if not each.done.done():
-                        each.done.set_exception(JournalError(f"cannot write {self.path}: {error}"))
-                continue
+                        each.done.set_exception(self._unwritable())
+                self._pending.clear()
+                return
             for each in batch:
                 if each.key is not None:
                     self.results.put(each.key, _Place(offset, len(each.line), each.reward))
@@ -204,12 +223,19 @@ class Journal:
                 if not each.done.done():
                     each.done.set_result(None)
 
+    def _unwritable(self) -> JournalUnwritable:
+        error = JournalUnwritable(f"cannot write {self.path}: {self._broken}")
+        error.__cause__ = self._broken
+        return error
+
     def _write(self, lines: list[bytes]) -> int:
         """Where the first of the lines begins in the file."""
         if self._file is None:
             raise OSError("the journal is closed")
-        self._file.write(b"".join(lines))
-        self._file.flush()
+        for line in lines:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[self._file.write(rest) :]
         os.fsync(self._file.fileno())
         offset = self._size
         self._size += sum(map(len, lines))

@@ -59,6 +59,10 @@ class Paths:
     def log(self) -> Path:
         return self.results / Path(wire.EVALUATOR_LOG).name
 
+    def logs(self) -> list[Path]:
+        """The evaluator's log, what went before it first."""
+        return [file for file in (self.log.with_name(f"{self.log.name}.1"), self.log) if file.is_file()]
+
     @property
     def outcome(self) -> Path:
         return self.results / "outcome.json"

@@ -32,6 +32,11 @@ class ProgressState:
         self.done += 1
         self._reward_sum += reward
 
+    def taken_back(self, reward: float) -> None:
+        """One that was recorded turned out to be none."""
+        self.done, self.failed = self.done - 1, self.failed + 1
+        self._reward_sum -= reward
+
     def failed_one(self) -> None:
         """One more rollout without."""
         self.failed += 1

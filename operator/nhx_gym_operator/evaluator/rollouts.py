@@ -9,11 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import gym_task_row
-from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX, RUNTIME_KEYS
+from nhx_evals_sdk.agent_eval.runtimes.gym.records import (
+    NG_ATTEMPT_INDEX,
+    NG_ROLLOUT_INDEX,
+    NG_TASK_INDEX,
+    RUNTIME_KEYS,
+)
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import _agent_never_ran
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 
 from nhx_gym_operator.api.wire import FailureClass
+
+from .untrusted import MAX_NUMBER, readable, strict_json, well_formed
 
 AGENT_REF = "agent_ref"
 MODEL_CALLS = "_nhx_model_calls"
@@ -24,6 +31,8 @@ MODEL_USAGE = "_nhx_model_usage"
 BESIDE_GYMS = frozenset({MODEL_CALLS, MODEL_USAGE})
 """Keys of a result that Gym's own files do not have."""
 MAX_MESSAGE = 2000
+MAX_ATTEMPTS = 1000
+"""A higher `_ng_attempt_index` is none of Gym's. The SDK makes a file name of it."""
 
 _WRAPPED = "calling an inner server: "
 """How `exception_handling_middleware` of nemo_gym 0.5.0 introduces the answer it passes on."""
@@ -42,8 +51,12 @@ class Failure:
 
     failure_class: FailureClass
     message: str
+    """Much of it is the environment's word: bounded, and without what a terminal would act upon."""
     model_usage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the gateway counted of its model calls, by model: `ModelUsage` without what is nothing."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", readable(self.message[:MAX_MESSAGE]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +113,31 @@ def stamped_result(
     rollout: Rollout, result: Mapping[str, Any], model_usage: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Gym's result as `gym eval run` would have written it, with what the gateway counted: identity and counts are our
-    own, whatever the answer claims, and numbers that JSON has no word for are null (as orjson writes them)."""
-    return {
+    own, whatever the answer claims, numbers that JSON has no word for are null (as orjson writes them), and what the
+    SDK would not take for a model call is none. Raises `RecursionError` for one that is nested too deeply."""
+    stamped = {
         **strict_json(result),
         NG_TASK_INDEX: rollout.key.task,
         NG_ROLLOUT_INDEX: rollout.key.rollout,
         AGENT_REF: rollout.agent_ref,
         MODEL_USAGE: dict(model_usage),
     }
+    attempt = stamped.get(NG_ATTEMPT_INDEX, 0)
+    if isinstance(attempt, bool) or not isinstance(attempt, int) or not 0 <= attempt <= MAX_ATTEMPTS:
+        del stamped[NG_ATTEMPT_INDEX]
+    calls = stamped.pop(MODEL_CALLS, None)
+    if isinstance(calls, list):
+        stamped[MODEL_CALLS] = [call for call in calls if isinstance(call, Mapping)]
+    return stamped
 
 
 def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
     """The reward of a result, read as the SDK reads it, or why there is none.
 
     The SDK takes a reward by `float()`: `"0.5"` is 0.5 and `true` is 1. NaN, infinities, null, a missing
-    key and text are not rewards. Nor is the score of an agent that never called its model. A row that
-    Gym itself marks as failed has none either (`_ng_failure_class`, `_ng_no_persist` in
-    `nemo_gym/rollout_collection.py`).
+    key and text are not rewards, nor are numbers whose squares are no floats, at which scoring would end. Nor is the
+    score of an agent that never called its model. A row that Gym itself marks as failed has none either
+    (`_ng_failure_class`, `_ng_no_persist` in `nemo_gym/rollout_collection.py`).
     """
     if result.get("_ng_no_persist"):
         return Failure(FailureClass.KILLED, _said(result, "Gym's agent was stopped before it finished"))
@@ -133,6 +154,9 @@ def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
     if not math.isfinite(reward):
         words = f"the verifier returned {reward_key} {well_formed(str(raw)[:100])!r}: not a number"
         return Failure(FailureClass.ENVIRONMENT, words)
+    if abs(reward) > MAX_NUMBER:
+        words = f"the verifier returned {reward_key} {reward:g}: no reward may be further from 0 than {MAX_NUMBER:g}"
+        return Failure(FailureClass.ENVIRONMENT, words)
     if _agent_never_ran(result):
         return Failure(FailureClass.ENVIRONMENT, "the agent produced no output and never called its model")
     return reward
@@ -141,35 +165,10 @@ def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
 def innermost(text: str) -> str:
     """The cause in an error text of Gym, whose servers wrap each other's answers: what the innermost
     one said, without the escapes that each layer added."""
-    _, _, cause = text.rpartition(_WRAPPED)
-    return well_formed(re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))[:MAX_MESSAGE])
+    cause = text.rpartition(_WRAPPED)[2][: 4 * MAX_MESSAGE]
+    return re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))
 
 
 def _said(result: Mapping[str, Any], label: str) -> str:
     words = next((result[key] for key in ("error", "exception", "failure_reason") if result.get(key)), None)
-    return well_formed((f"{label}: {words}" if words else label)[:MAX_MESSAGE])
-
-
-MAX_NESTING = 128
-"""Levels of a result. The SDK's trials, which are pydantic's, take no more than some 250."""
-
-
-def well_formed(text: str) -> str:
-    """The text with `?` for halves of surrogate pairs, which JSON can spell and UTF-8 has no bytes for."""
-    return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
-
-
-def strict_json(value: Any, levels: int = MAX_NESTING) -> Any:
-    """The value with null in place of the floats that JSON has no word for, and well-formed texts. Raises
-    `RecursionError` for one nested deeper than `levels`."""
-    if levels < 0:
-        raise RecursionError
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {well_formed(str(key)): strict_json(item, levels - 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strict_json(item, levels - 1) for item in value]
-    return value
+    return f"{label}: {words}" if words else label

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nhx_evals_sdk.agent_eval import persistence
 from nhx_evals_sdk.agent_eval.evaluator import AgentEvaluator
 from nhx_evals_sdk.agent_eval.results import AgentEvalResult, AgentEvalSummary
 from nhx_evals_sdk.agent_eval.runtimes.gym.config import model_call_capture_dir
@@ -30,12 +33,16 @@ from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
 
 from .journal import Journal
 from .outcome import SDK_PACKAGE, own_versions
-from .rollouts import AGENT_REF, MODEL_CALLS, MODEL_USAGE, Failure, Rollout, rollouts_of, strict_json, task_row
+from .rollouts import AGENT_REF, MODEL_CALLS, MODEL_USAGE, Failure, Rollout, RolloutKey, rollouts_of, task_row
 
 NOT_COLLECTED = Failure(FailureClass.KILLED, "not collected before the job ended")
 ROLLOUTS_AT_ONCE = 500
 """Of each, the SDK needs some 35 KiB while it scores them and writes them down."""
-BUNDLE_LISTS = ("tasks.jsonl", "trials.jsonl", "scores.jsonl")
+BYTES_AT_ONCE = 32 << 20
+"""Of their results in the journal, of which the SDK holds several copies. A larger result is scored alone."""
+MANIFEST = "run.json"
+TASKS = "tasks.jsonl"
+BUNDLE_LISTS = (TASKS, "trials.jsonl", "scores.jsonl")
 ROLLOUTS = "rollouts.jsonl"
 FAILURES = "rollouts_failures.jsonl"
 USAGE = "model_usage.jsonl"
@@ -57,13 +64,16 @@ class JournaledGymRunner:
 
     def __init__(self, plan: EvaluatorPlan, journal: Journal, directory: Path, collect: Collect) -> None:
         self.unrecorded = NOT_COLLECTED
+        self.unreadable: dict[RolloutKey, Failure] = {}
+        """Of rollouts whose results the SDK cannot read: failures, though the journal has a reward for each."""
         self._plan = plan
         self._journal = journal
         self._directory = directory
         self._model_calls = model_call_capture_dir(directory)
         self._collect = collect
-        self._rollouts: dict[str, list[Rollout]] = {}
-        """By task id."""
+        self._rollouts: list[Rollout] = []
+        self._part: Sequence[Rollout] = ()
+        """Those whose trials are made now."""
         self._aggregations: dict[str, Any] | None = None
 
     async def collect(self, tasks: Sequence[AgentEvalTask]) -> None:
@@ -75,23 +85,57 @@ class JournaledGymRunner:
         rows = (task_row(task, index) for index, task in enumerate(tasks))
         await asyncio.to_thread(_write_rows, self._directory / "gym_input.jsonl", rows)
         rollouts = rollouts_of(tasks, num_repeats=self._plan.target.num_repeats, agent=agent_name(self._plan))
-        for rollout in rollouts:
-            self._rollouts.setdefault(rollout.task_id, []).append(rollout)
+        self._rollouts = rollouts
         self._write_aggregates(await self._collect(rollouts))
         # After collection: a Gym in this container writes there what it was given at a time.
         inputs = self._output.with_name("rollouts_materialized_inputs.jsonl")
         await asyncio.to_thread(_write_rows, inputs, (rollout.row for rollout in rollouts))
-        self._aggregations = read_run_aggregations(self._output)
+        # Of what each task has there, which may be much, the SDK makes no aggregates.
+        read = read_run_aggregations(self._output) or {}
+        self._aggregations = {agent: {"agent_metrics": each.get("agent_metrics")} for agent, each in read.items()}
+
+    def parts(self) -> Iterator[Sequence[Rollout]]:
+        """All rollouts in order, as many at a time as are to be scored at once."""
+        part: list[Rollout] = []
+        size = 0
+        for rollout in self._rollouts:
+            more = self._journal.results.size(rollout.key)
+            if part and (len(part) == ROLLOUTS_AT_ONCE or size + more > BYTES_AT_ONCE):
+                yield self._begin(part)
+                part, size = [], 0
+            part.append(rollout)
+            size += more
+        if part:
+            yield self._begin(part)
+
+    def _begin(self, part: Sequence[Rollout]) -> Sequence[Rollout]:
+        self._part = part
+        return part
 
     async def run_tasks(
         self, tasks: Sequence[AgentEvalTask], config: AgentEvalRunConfig | None = None
     ) -> list[AgentEvalTrial]:
-        """Write Gym's files for these tasks alone, and read them back as trials."""
+        """Write Gym's files for the part alone that is scored now, and read them back as trials."""
         # In a thread, since the API has to answer meanwhile.
         return await asyncio.to_thread(self._trials, tasks)
 
     def _trials(self, tasks: Sequence[AgentEvalTask]) -> list[AgentEvalTrial]:
-        rollouts = [rollout for task in tasks for rollout in self._rollouts[task.id]]
+        try:
+            return self._read_back(tasks, self._part)
+        except Exception:
+            log.exception("the SDK cannot read a part of the results: each of them is tried alone")
+        for task in tasks:
+            for rollout in self._part:
+                if rollout.task_id == task.id and rollout.key in self._journal.results:
+                    try:
+                        self._read_back([task], [rollout])
+                    except Exception as error:
+                        words = f"the SDK cannot read its result: {type(error).__name__}: {error}"
+                        used = self._journal.results[rollout.key].get(MODEL_USAGE, {})
+                        self.unreadable[rollout.key] = Failure(FailureClass.ENVIRONMENT, words, used)
+        return self._read_back(tasks, self._part)
+
+    def _read_back(self, tasks: Sequence[AgentEvalTask], rollouts: Sequence[Rollout]) -> list[AgentEvalTrial]:
         self._write(rollouts)
         trials = trials_from_rollouts(
             self._output,
@@ -123,26 +167,35 @@ class JournaledGymRunner:
         return self._directory / ROLLOUTS
 
     def _write(self, rollouts: Sequence[Rollout]) -> None:
-        results, failures, usages = [], [], []
-        for rollout in rollouts:
-            if rollout.key in self._journal.results:
-                result = self._without_calls(self._journal.results[rollout.key])
-                used = result.pop(MODEL_USAGE, {})
-                results.append(result)
-            else:
-                failure = self._journal.failures.get(rollout.key, self.unrecorded)
-                used = failure.model_usage
-                failures.append(_failure_row(rollout, failure))
-            usages.append({**_identity(rollout), "task_id": rollout.task_id, "models": used})
-        _write_rows(self._output, results)
-        _write_rows(self._output.with_name(FAILURES), failures)
-        _write_rows(self._directory.with_name(USAGE), usages)
+        names = (self._output, self._output.with_name(FAILURES), self._directory.with_name(USAGE))
+        with contextlib.ExitStack() as stack:
+            results, failures, usages = (stack.enter_context(name.open("w", encoding="utf-8")) for name in names)
+            for rollout in rollouts:
+                if rollout.key in self._journal.results and rollout.key not in self.unreadable:
+                    result = self._without_calls(self._journal.results[rollout.key])
+                    used = result.pop(MODEL_USAGE, {})
+                    results.write(_json_line(result))
+                else:
+                    failure = self._failure(rollout.key)
+                    used = failure.model_usage
+                    failures.write(_json_line(_failure_row(rollout, failure)))
+                usages.write(_json_line({**_identity(rollout), "task_id": rollout.task_id, "models": used}))
+
+    def failures(self) -> list[Failure]:
+        """Why each rollout without a score has none."""
+        results = self._journal.results
+        without = (each.key for each in self._rollouts if each.key not in results or each.key in self.unreadable)
+        return [self._failure(key) for key in without]
+
+    def _failure(self, key: RolloutKey) -> Failure:
+        return self.unreadable.get(key) or self._journal.failures.get(key, self.unrecorded)
 
     def _write_aggregates(self, aggregates: list[dict[str, Any]] | None) -> None:
         file = self._output.with_name("rollouts_aggregate_metrics.json")
         file.unlink(missing_ok=True)
         if aggregates is not None:
-            file.write_text(json.dumps(strict_json(aggregates), indent=2, allow_nan=False), encoding="utf-8")
+            with file.open("w", encoding="utf-8") as out:
+                json.dump(aggregates, out, indent=2, allow_nan=False)
 
     def _captures(self) -> Path | None:
         return self._model_calls if self._model_calls.is_dir() else None
@@ -174,20 +227,24 @@ async def evaluate(
         labels=plan.labels,
         fail_fast=plan.fail_fast,
     )
+    # Of an earlier try: whoever finds it finds all the rest.
+    (work_dir / MANIFEST).unlink(missing_ok=True)
     scores: list[AgentEvalTaskScore] = []
     trials: list[_Ended] = []
     gym_run = work_dir / "gym_run"
     files = _Parts(
         [work_dir / name for name in (*BUNDLE_LISTS, USAGE)] + [gym_run / name for name in (ROLLOUTS, FAILURES)]
     )
-    size = max(1, ROLLOUTS_AT_ONCE // plan.target.num_repeats)
-    for first, part in ((first, tasks[first : first + size]) for first in range(0, len(tasks), size)):
-        result = await AgentEvaluator().run(tasks=part, target=runner, config=config)
+    last_task = -1
+    for part in runner.parts():
+        first = part[0].key.task
+        in_part = tasks[first : part[-1].key.task + 1]
+        result = await AgentEvaluator().run(tasks=in_part, target=runner, config=config)
         for score in result.scores:
             score.metadata["row_index"] += first
-        await asyncio.to_thread(result.persist, write_dashboard=False)
-        files.take()
-        (work_dir / "run.json").unlink()  # until the bundle is whole
+        await asyncio.to_thread(_write_lists, result, work_dir)
+        files.take(again=first == last_task)
+        last_task = part[-1].key.task
         for score in result.scores:
             score.metadata.clear()
         scores += result.scores
@@ -217,9 +274,30 @@ async def evaluate(
         ),
         work_dir=work_dir,
     )
-    await asyncio.to_thread(whole.persist)
-    files.finish()
+    await asyncio.to_thread(_persist, whole, files, work_dir)
     return summary
+
+
+def _write_lists(result: AgentEvalResult, work_dir: Path) -> None:
+    """The lists of a part by the SDK's own writers. Its `persist` would write a manifest, by which all is there."""
+    persistence._write_jsonl(work_dir / TASKS, result.tasks)
+    persistence._write_trials(work_dir / "trials.jsonl", result.trials, base=work_dir)
+    persistence._write_jsonl(work_dir / "scores.jsonl", result.scores)
+
+
+def _persist(whole: AgentEvalResult, files: _Parts, work_dir: Path) -> None:
+    """The bundle in its place: what the SDK writes of the whole, the lists of all parts, and at last the manifest."""
+    with tempfile.TemporaryDirectory(prefix=".whole-", dir=work_dir) as scratch:
+        written = Path(scratch)
+        page = whole.persist(written).dashboard_path
+        manifest = json.loads((written / MANIFEST).read_bytes())
+        manifest |= {"output_dir": str(work_dir), "dashboard_path": page and str(work_dir / page.name)}
+        (written / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        files.finish()
+        for file in written.iterdir():
+            if file.name not in (*BUNDLE_LISTS, MANIFEST):
+                file.replace(work_dir / file.name)
+        (written / MANIFEST).replace(work_dir / MANIFEST)
 
 
 class _Ended(NamedTuple):
@@ -237,10 +315,12 @@ class _Parts:
         for whole in self._files.values():
             whole.unlink(missing_ok=True)
 
-    def take(self) -> None:
-        """Add what the files hold now."""
+    def take(self, *, again: bool) -> None:
+        """Add what the files hold now; `again` says that the part's first task was the last one of the part before."""
         for file, whole in self._files.items():
             with file.open("rb") as part, whole.open("ab") as out:
+                if again and file.name == TASKS:
+                    part.readline()
                 shutil.copyfileobj(part, out)
 
     def finish(self) -> None:
@@ -280,4 +360,8 @@ def _failure_row(rollout: Rollout, failure: Failure) -> dict[str, Any]:
 def _write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with file.open("w", encoding="utf-8") as out:
         for row in rows:
-            out.write(json.dumps(row, allow_nan=False) + "\n")
+            out.write(_json_line(row))
+
+
+def _json_line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nhx_gym_operator.api.wire import WORK_DIR
+from nhx_gym_operator.api.wire import HOST_ANSWER_LIMIT_BYTES, WORK_DIR
 
 _POLL_S = 0.2
 _OBJECT_STORE_BYTES = 256 << 20
@@ -107,7 +107,7 @@ class Gym:
 
     @property
     def max_response_bytes(self) -> int:
-        return self._runtime.Handler.max_response_bytes
+        return HOST_ANSWER_LIMIT_BYTES
 
     def _on_loop(self, work: Any) -> concurrent.futures.Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._runtime._ensure_event_loop())

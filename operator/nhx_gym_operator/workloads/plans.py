@@ -45,6 +45,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         max_calls=_bound("calls", workload),
         max_model_seconds=_bound("model_seconds", workload),
         max_concurrent_calls=_bound("concurrent_calls", workload),
+        idle_s=spec.idle_timeout_seconds,
         target=gym_target(workload),
         models=[_route(model, workload) for model in spec.models],
         hosts=workload.hosts,

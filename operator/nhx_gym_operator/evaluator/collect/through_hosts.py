@@ -13,13 +13,14 @@ host. Every request carries the host's own job token.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import aiohttp
-from sandboxed_gym.host.models import DEFAULT_MAX_ROLLOUT_BYTES, DEFAULT_ROLLOUT_MAX_ATTEMPTS, render_host_error
+from sandboxed_gym.host.models import DEFAULT_ROLLOUT_MAX_ATTEMPTS, DEFAULT_ROLLOUT_TIMEOUT_S
 
 from nhx_gym_operator.api.wire import (
     HOST_AGGREGATE_PATH,
@@ -32,9 +33,13 @@ from nhx_gym_operator.api.wire import (
 from ..gym_logs import ENV_LOG, GymEnd
 from ..hosts import Host, HostRegistry
 from ..rollout_calls import RolloutCalls
-from ..rollouts import BESIDE_GYMS, MAX_MESSAGE, Failure, Rollout, RolloutKey, innermost, strict_json, well_formed
+from ..rollouts import BESIDE_GYMS, Failure, Rollout, RolloutKey, innermost
+from .answers import AGGREGATES, ROLLOUT, Answers, HostError, HostGone, Limit
 from .protocol import AggregatesMissing, Record
 
+ROLLOUT_TIMEOUT_S = DEFAULT_ROLLOUT_TIMEOUT_S + 120.0
+"""A host abandons a rollout after `DEFAULT_ROLLOUT_TIMEOUT_S` and says so. For one that does not, though its heartbeats
+go on, nobody waits."""
 SILENCE_S = 120.0
 """Longest wait for a host's next byte: eight of its heartbeats (`_HEARTBEAT_INTERVAL_S` = 15)."""
 AGGREGATE_TIMEOUT_S = 600.0
@@ -45,21 +50,8 @@ LOG_MARGIN_S = 10.0
 
 _HEAVY_KEYS = frozenset({"response", "responses_create_params", "ng_agent_observations", "ng_model_call_capture"})
 """What Gym itself leaves out of an aggregation request (`_call_aggregate_metrics`)."""
-_NOT_SERVING = frozenset({502, 503, 504})
 
 log = logging.getLogger(__name__)
-
-
-class HostError(RuntimeError):
-    """The host answered with an error of its own."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class HostGone(ConnectionError):
-    """The connection ended without an answer."""
 
 
 class ThroughHosts:
@@ -74,6 +66,7 @@ class ThroughHosts:
         self._concurrency = target.concurrency
         self._grace_s = target.shutdown_grace_s
         self._told: list[int] = []
+        self._answers = Answers()
 
     async def __aenter__(self) -> Self:
         await self._bounded(self._registry.acquire())
@@ -96,7 +89,8 @@ class ThroughHosts:
             for rollout in waiting:
                 if is_spent():
                     return
-                await record(rollout, await self._run(rollout))
+                async with contextlib.AsyncExitStack() as held:
+                    await record(rollout, await self._run(rollout, held))
 
         await self._bounded(_all_of([work() for _ in range(min(self._concurrency, len(rollouts)))]))
 
@@ -106,8 +100,10 @@ class ThroughHosts:
         by_agent: dict[str, list[RolloutKey]] = {}
         for rollout in rollouts:
             by_agent.setdefault(rollout.agent, []).append(rollout.key)
+        # Agents share the limit, since all their entries are held.
+        share = Limit(AGGREGATES.size // len(by_agent), AGGREGATES.values // len(by_agent))
         return [
-            await self._aggregate_one(agent, (_lightened(results[key]) for key in keys))
+            await self._aggregate_one(agent, (_lightened(results[key]) for key in keys), share)
             for agent, keys in by_agent.items()
         ]
 
@@ -115,17 +111,22 @@ class ThroughHosts:
         """Do the work while the hosts are watched, which raises when they fail or stay away."""
         await _first_of(work, self._registry.watch())
 
-    async def _run(self, rollout: Rollout) -> Mapping[str, Any] | Failure:
-        """One rollout. A host that dies under it costs a try, not the rollout."""
+    async def _run(self, rollout: Rollout, held: contextlib.AsyncExitStack) -> Mapping[str, Any] | Failure:
+        """One rollout. A host that dies under it costs a try, not the rollout. The result's room is `held`."""
+        body = _json({"examples": [rollout.row]})
         for number in range(1, DEFAULT_ROLLOUT_MAX_ATTEMPTS + 1):
             host = await self._registry.acquire()
             host.in_flight += 1
             self._calls.rollout_began(rollout.key, host.ordinal)
             try:
-                return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, _json({"examples": [rollout.row]})))
+                async with asyncio.timeout(ROLLOUT_TIMEOUT_S) as timer:
+                    return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, body, ROLLOUT, held))
             except HostError as error:
                 return self._failure(error)
             except (HostGone, aiohttp.ClientError, OSError) as error:
+                if timer.expired():
+                    words = f"gym host {host.ordinal} did not end it within {ROLLOUT_TIMEOUT_S:g} s, nor say why"
+                    return Failure(FailureClass.TIMEOUT, words)
                 last = f"{type(error).__name__}: {error}"
                 log.warning("rollout %s: host %d, try %d: %s", tuple(rollout.key), host.ordinal, number, last)
             finally:
@@ -139,36 +140,39 @@ class ThroughHosts:
         if call is not None:
             return call.failure
         if error.code == "deadline_exceeded":
-            return Failure(FailureClass.TIMEOUT, well_formed(str(error)[:MAX_MESSAGE]))
+            return Failure(FailureClass.TIMEOUT, str(error))
         return Failure(FailureClass.ENVIRONMENT, innermost(str(error)))
 
-    async def _aggregate_one(self, agent: str, rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    async def _aggregate_one(self, agent: str, rows: Iterable[dict[str, Any]], limit: Limit) -> dict[str, Any]:
         ready = self._registry.ready()
         if not ready:
             raise AggregatesMissing("no gym host is left to compute them")
+        name = f"gym host {ready[0].ordinal}"
         try:
-            async with asyncio.timeout(AGGREGATE_TIMEOUT_S):
-                metrics = await self._post(ready[0], HOST_AGGREGATE_PATH, _verify_responses(rows))
+            async with asyncio.timeout(AGGREGATE_TIMEOUT_S), contextlib.AsyncExitStack() as held:
+                body = _verify_responses(rows)
+                metrics = await self._post(ready[0], HOST_AGGREGATE_PATH, body, limit, held, AGGREGATE_TIMEOUT_S)
         except TimeoutError as error:
-            words = f"gym host {ready[0].ordinal} did not compute them within {AGGREGATE_TIMEOUT_S:g} s"
-            raise AggregatesMissing(words) from error
+            raise AggregatesMissing(f"{name} did not compute them within {AGGREGATE_TIMEOUT_S:g} s") from error
         except (HostError, HostGone, aiohttp.ClientError, OSError) as error:
-            raise AggregatesMissing(f"gym host {ready[0].ordinal} could not compute them: {error}"[:500]) from error
-        if not isinstance(metrics.get("agent_metrics"), Mapping):
-            raise AggregatesMissing(f"gym host {ready[0].ordinal} answered without agent_metrics")
-        names = ("agent_metrics", "key_metrics", "group_level_metrics")
-        try:
-            return {"agent_ref": {"name": agent}, **{name: strict_json(metrics.get(name)) for name in names}}
-        except RecursionError as error:
-            raise AggregatesMissing(f"gym host {ready[0].ordinal} answered with one too deeply nested") from error
+            raise AggregatesMissing(f"{name} could not compute them: {error}"[:500]) from error
+        return {**metrics, "agent_ref": {"name": agent}}
 
-    async def _post(self, host: Host, path: str, body: bytes | AsyncIterator[bytes]) -> Mapping[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S)
+    async def _post(
+        self,
+        host: Host,
+        path: str,
+        body: bytes | AsyncIterator[bytes],
+        limit: Limit,
+        held: contextlib.AsyncExitStack,
+        silence_s: float = SILENCE_S,
+    ) -> Mapping[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence_s)
         headers = {**host.headers, "Content-Type": "application/json"}
         async with self._session.post(
             f"{host.url}{path}", data=body, headers=headers, timeout=timeout, allow_redirects=False
         ) as answer:
-            return _envelope(answer.status, await _read(answer))
+            return await self._answers.take(answer, limit, held)
 
     async def _shut_down(self, host: Host) -> bool:
         """Whether the host took it."""
@@ -214,39 +218,6 @@ def _only_result(envelope: Mapping[str, Any]) -> Mapping[str, Any]:
     if not (isinstance(results, list) and len(results) == 1 and isinstance(results[0], Mapping)):
         raise HostError("internal", "the gym host's answer to one example does not hold one result")
     return results[0]
-
-
-def _envelope(status: int, body: bytes) -> Mapping[str, Any]:
-    if status in _NOT_SERVING:
-        raise HostGone(f"HTTP {status}: {body[:500].decode(errors='replace')}")
-    if not body.strip():
-        if status < 400:
-            raise HostGone("the answer broke off before its result")
-        raise HostError("internal", f"the gym host answered HTTP {status} without a word")
-    try:
-        envelope = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        if status < 400:
-            raise HostGone(f"the answer broke off: {error}") from error
-        raise HostError("internal", f"the gym host answered HTTP {status}: {body[:500]!r}") from error
-    told = envelope.get("error") if isinstance(envelope, Mapping) else "not a JSON object"
-    if told is not None or status >= 400:
-        code = told.get("code") if isinstance(told, Mapping) else None
-        raise HostError(str(code or "internal"), f"gym host, HTTP {status}: {render_host_error(told)}")
-    return envelope
-
-
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in answer.content.iter_any():
-        if not parts and not part.strip():
-            continue
-        size += len(part)
-        if size > DEFAULT_MAX_ROLLOUT_BYTES:
-            raise HostError("payload_too_large", f"the gym host's answer exceeds {DEFAULT_MAX_ROLLOUT_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 async def _verify_responses(rows: Iterable[dict[str, Any]]) -> AsyncIterator[bytes]:

@@ -1,0 +1,201 @@
+"""Collecting what the journal lacks, and Gym's aggregates over all it has while Gym is still there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Stage
+
+from .collect import AggregatesMissing, Collector
+from .errors import JobFailed
+from .gateway import ModelGateway
+from .journal import Journal
+from .outcome import MAX_MESSAGE
+from .progress import ProgressState
+from .rollout_calls import RolloutCalls
+from .rollouts import Failure, Rollout, judge, stamped_result
+from .scoring import NOT_COLLECTED
+from .untrusted import gym_aggregates
+
+SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
+"""Failures that a later attempt of the job tries once more. The others would end the same way."""
+LAST_CALL_S = 60.0
+"""Beyond a model's own deadline: by then its call is counted, answered or not."""
+_TOO_DEEP = Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Collection:
+    """One attempt's collection. Afterwards `stopped` says why it ended early, if it did: what was collected is still
+    scored; `lacks` says what the result will be without."""
+
+    plan: EvaluatorPlan
+    journal: Journal
+    progress: ProgressState
+    gateway: ModelGateway
+    calls: RolloutCalls
+    stopped: JobFailed | None = None
+    lacks: list[str] = field(default_factory=list)
+    rollouts: list[Rollout] = field(default_factory=list)
+    _signs: int = 0
+    """How many rollouts have ended otherwise than by a deadline."""
+
+    async def run(self, collector: Collector, rollouts: list[Rollout]) -> list[dict[str, Any]] | None:
+        """Collect; returns Gym's aggregates, if there are any. Raises `JobFailed` if there is nothing to score."""
+        self.rollouts = rollouts
+        missing = self._missing()
+        log.info("%d of %d rollouts are to be collected", len(missing), len(rollouts))
+        try:
+            async with collector:
+                if missing:
+                    self.progress.stage = Stage.COLLECTING
+                    await self._collect(collector, missing)
+                self.progress.stage = Stage.SCORING
+                return await self._aggregates(collector)
+        except JobFailed as failure:
+            # Gym is gone. What there is of results is worth scoring; without any, this is the end.
+            if not self.journal.results:
+                raise
+            self.stopped = failure
+            self.lacks.append(f"runner.gym.* is missing: {failure.message[:MAX_MESSAGE]}")
+            return None
+        finally:
+            self.progress.stage = Stage.SCORING
+
+    @property
+    def unrecorded(self) -> Failure:
+        """The failure of rollouts that the journal says nothing about."""
+        if self.stopped is None:
+            return NOT_COLLECTED
+        return Failure(self.stopped.failure_class or FailureClass.KILLED, f"not collected: {self.stopped.message}")
+
+    def _missing(self) -> list[Rollout]:
+        """What is to be collected; counts what needs not be."""
+        missing = []
+        for rollout in self.rollouts:
+            reward, failure = self.journal.results.reward(rollout.key), self.journal.failures.get(rollout.key)
+            if reward is not None:
+                self.progress.recorded(reward)
+            elif failure is not None and failure.failure_class not in SENT_AGAIN:
+                self.progress.failed_one()
+            else:
+                missing.append(rollout)
+        return missing
+
+    async def _collect(self, collector: Collector, missing: list[Rollout]) -> None:
+        limit, idle = self.plan.target.collection_timeout_s, self._idle_limit()
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(limit) as whole, self._watched(idle) as watched:
+                await collector.collect(missing, self._record, lambda: self.gateway.spent() is not None)
+        except TimeoutError:
+            if whole.expired():
+                message = f"collection did not end within {limit:g} s (spec.target.gym.collectionTimeoutSeconds)"
+                self.stopped = JobFailed(RunReason.COLLECTION_TIMEOUT, message, FailureClass.TIMEOUT)
+            elif watched.expired():
+                message = (
+                    f"for {idle:g} s no rollout ended, unless by a deadline, and no model answered "
+                    "(spec.idleTimeoutSeconds, or the longest models[].timeoutSeconds)"
+                )
+                self.stopped = JobFailed(RunReason.COLLECTION_STALLED, message, FailureClass.TIMEOUT)
+            else:
+                raise
+        finally:
+            await self.journal.settle()
+        spent = self.gateway.spent()
+        if spent and self.stopped is None and any(self._was_cut_off(rollout) for rollout in missing):
+            self.stopped = JobFailed(spent.reason, spent.words, FailureClass.BUDGET)
+        seconds = time.monotonic() - started
+        log.info("%d rollouts in %.1f s, %.1f a second", len(missing), seconds, len(missing) / seconds)
+
+    async def _record(self, rollout: Rollout, answer: Mapping[str, Any] | Failure) -> None:
+        """Judge one answer and write it down. Nothing that an answer holds ends the collection of others."""
+        judged, result = self._judged(rollout, answer)
+        if isinstance(judged, Failure):
+            log.warning("rollout %s failed (%s): %s", tuple(rollout.key), judged.failure_class, judged.message)
+            self._signs += judged.failure_class is not FailureClass.TIMEOUT
+            if await self.journal.add_failure(rollout.key, rollout.task_id, judged):
+                self.progress.failed_one()
+            return
+        self._signs += 1
+        if await self.journal.add_result(rollout.key, rollout.task_id, result, judged):
+            self.progress.recorded(judged)
+
+    def _judged(self, rollout: Rollout, answer: Mapping[str, Any] | Failure) -> tuple[float | Failure, dict[str, Any]]:
+        """The reward of what came, with the result as it is kept, or why it has none. What an environment made of a
+        model call without an answer is never a reward."""
+        judged = answer if isinstance(answer, Failure) else self._judge(answer)
+        spoiled, used = self.calls.rollout_ended(rollout.key, answer, rewarded=not isinstance(judged, Failure))
+        if spoiled and (not isinstance(judged, Failure) or judged.failure_class is FailureClass.ENVIRONMENT):
+            judged = spoiled.failure
+        usage = {name: model.model_dump(exclude_defaults=True) for name, model in used.items()}
+        if not isinstance(judged, Failure) and not isinstance(answer, Failure):
+            try:
+                return judged, stamped_result(rollout, answer, usage)
+            except RecursionError:
+                judged = _TOO_DEEP
+        return replace(judged, model_usage=usage) if isinstance(judged, Failure) else judged, {}
+
+    def _judge(self, answer: Mapping[str, Any]) -> float | Failure:
+        try:
+            return judge(answer, self.plan.target.reward_key)
+        except RecursionError:
+            return _TOO_DEEP
+
+    def _idle_limit(self) -> float | None:
+        """Seconds without any sign of life after which collection ends; never less than a model may take for one."""
+        if self.plan.idle_s is None:
+            return None
+        return max(self.plan.idle_s, *(route.timeout_seconds + LAST_CALL_S for route in self.plan.models))
+
+    @contextlib.asynccontextmanager
+    async def _watched(self, limit: float | None) -> AsyncIterator[asyncio.Timeout]:
+        """A block that ends with `TimeoutError` once nothing has happened for `limit` seconds. Calls count when a model
+        answered: what an environment merely asks for proves nothing."""
+        loop = asyncio.get_running_loop()
+
+        async def watch(limit: float) -> None:
+            seen = None
+            while True:
+                counted = self.gateway.usage().values()
+                signs = (self._signs, sum(model.calls for model in counted))
+                if signs != seen:
+                    timer.reschedule(loop.time() + limit)
+                    seen = signs
+                await asyncio.sleep(min(1.0, limit / 4))
+
+        async with asyncio.timeout(limit) as timer:
+            watching = asyncio.create_task(watch(limit)) if limit is not None else None
+            try:
+                yield timer
+            finally:
+                if watching is not None:
+                    watching.cancel()
+
+    def _was_cut_off(self, rollout: Rollout) -> bool:
+        """Whether a rollout was not run, or not to its end, since the job had spent what it may."""
+        failure = self.journal.failures.get(rollout.key)
+        if failure is None:
+            return rollout.key not in self.journal.results
+        return failure.failure_class is FailureClass.BUDGET
+
+    async def _aggregates(self, collector: Collector) -> list[dict[str, Any]] | None:
+        recorded = [rollout for rollout in self.rollouts if rollout.key in self.journal.results]
+        if not recorded:
+            return None
+        try:
+            aggregates, left_out = gym_aggregates(await collector.aggregate(recorded, self.journal.results))
+        except (AggregatesMissing, ValueError) as error:
+            self.lacks.append(f"runner.gym.* is missing: {error}")
+            return None
+        self.lacks += [f"runner.gym.* lacks {words}" for words in left_out]
+        return aggregates

@@ -1,0 +1,109 @@
+"""What is done before anything is paid for: rows, keys, environment, bucket, journal. Each may refuse the job."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+
+from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
+
+from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass
+
+from .dataset import Dataset, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
+from .errors import JobFailed
+from .gateway import field_of
+from .journal import Journal, JournalHeader
+from .model_keys import ModelKeys
+from .plan import Paths
+from .server import StagedEnvironment
+from .stage import pack
+from .trust import trust
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The steps that come before collection. Their errors have a name in `endings`."""
+
+    plan: EvaluatorPlan
+    paths: Paths
+
+    async def dataset(self) -> Dataset:
+        """The tasks, as many as the job may roll out."""
+        dataset = await asyncio.to_thread(self._load_dataset)
+        self._check_rollouts(len(dataset.tasks))
+        return dataset
+
+    def keys(self) -> tuple[ModelKeys, list[str]]:
+        """The models' keys, each of which can be read, and warnings about them."""
+        keys, warnings = ModelKeys(self.paths.model_keys), []
+        for route in self.plan.models:
+            keys.read(route)
+            if keys.was_trimmed(route):
+                warnings.append(f"white space around the API key of model {route.name!r} was left out")
+        return keys, warnings
+
+    def trusted(self) -> dict[str, ssl.SSLContext]:
+        """The certificates of those models that have some of their own, by the model's name."""
+        return {
+            route.name: trust(self.paths.model_certificates / route.name / "value", field_of(route))
+            for route in self.plan.models
+            if route.has_certificates
+        }
+
+    async def environment(self) -> StagedEnvironment | None:
+        """The staged environment as hosts fetch it."""
+        if not self.plan.environment:
+            return None
+        return await asyncio.to_thread(pack, self.paths.environment, self.paths.work / "environment.tar")
+
+    async def journal(self, dataset: Dataset) -> Journal:
+        """The job's journal, on a volume that holds nobody else's rollouts."""
+        self._require_fresh_results()
+        header = JournalHeader(self.plan.uid, dataset.digest, self.plan.target.num_repeats)
+        return await asyncio.to_thread(Journal.open, self.paths.journal, header)
+
+    def _load_dataset(self) -> Dataset:
+        file, label = self.paths.dataset_file(self.plan.dataset_file), self.plan.dataset_label
+        unusable = missing_bundled(file, self.paths.bundled_datasets)
+        unusable = unusable or unusable_mounted(file, self.paths.dataset, label)
+        if unusable is not None:
+            raise unusable
+        subset = Subset(self.plan.limit, self.plan.task_ids)
+        if self.plan.taskset:
+            return load_taskset(file, label, subset)
+        return load_dataset(file, label, subset, copy=self.paths.work / "rows" / file.name)
+
+    def _check_rollouts(self, tasks: int) -> None:
+        bound, repeats = self.plan.max_rollouts, self.plan.target.num_repeats
+        if bound is not None and tasks * repeats > bound.value:
+            raise JobFailed(
+                RunReason.ROLLOUT_LIMIT_EXCEEDED,
+                f"{tasks} tasks x numRepeats {repeats} are {tasks * repeats} rollouts, and {bound.setting} allows "
+                f"{bound.value}; lower spec.tasks.limit or spec.target.gym.numRepeats",
+                FailureClass.BUDGET,
+            )
+
+    def _require_fresh_results(self) -> None:
+        """Refuses a volume that holds somebody else's rollouts, as the SDK's runner refuses such a directory. What our
+        own journal speaks of is this job's, of an earlier try."""
+        if self.paths.journal.exists():
+            return
+        try:
+            ensure_fresh_output(self.paths.attempt(self.plan.attempt) / "gym_run" / "rollouts.jsonl")
+        except FileExistsError as error:
+            raise JobFailed(
+                RunReason.RESULTS_NOT_FRESH, f"{self.plan.results_location} is not this job's alone: {error}"
+            ) from error
+
+
+async def changed_environment(environment: StagedEnvironment | None, journal: Journal) -> list[str]:
+    """A warning if the FileSet changed between two attempts, whose rollouts stand side by side in one result."""
+    others = await journal.add_environment(environment.digest) if environment else []
+    if not environment or not others or not journal.results:
+        return []
+    return [
+        f"the environment's content changed between attempts: this one staged {environment.digest}, "
+        f"rollouts of earlier ones ran in {', '.join(others)}; set the FileSet's spec.digest to have it refused"
+    ]

@@ -1,0 +1,111 @@
+"""What an evaluator serves while its job runs: the gateway to the models, the hosts' side, and the job's progress."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from nhx_gym_operator.api import wire
+from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
+
+from .budget import Budget
+from .errors import JobFailed
+from .gateway import ModelGateway
+from .hosts import HostRegistry
+from .journal import Journal
+from .model_keys import ModelKeys
+from .plan import Paths, Tokens
+from .progress import ProgressState
+from .rollout_calls import RolloutCalls
+from .server import Services, StagedEnvironment, make_app, serving
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the API and its canary listen; `host` None is every address. `hosts` is where gym hosts do."""
+
+    host: str | None = None
+    api: int = wire.EVALUATOR_PORT
+    canary: int = wire.CANARY_PORT
+    hosts: int | None = wire.HOST_PORT
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is there once the API listens on `port`."""
+
+    gateway: ModelGateway
+    registry: HostRegistry | None
+    """Of a sandboxed job."""
+    session: aiohttp.ClientSession
+    """For requests to hosts: without the proxies that the world outside is reached by, and without unpacking, which
+    makes a long answer of a short one."""
+    port: int
+
+
+@dataclass(frozen=True)
+class Server:
+    """One evaluator's API."""
+
+    plan: EvaluatorPlan
+    paths: Paths
+    tokens: Tokens
+    ports: Ports
+    progress: ProgressState
+    calls: RolloutCalls
+
+    @contextlib.asynccontextmanager
+    async def serve(
+        self,
+        journal: Journal,
+        keys: ModelKeys,
+        trusted: Mapping[str, ssl.SSLContext],
+        environment: StagedEnvironment | None,
+    ) -> AsyncIterator[Served]:
+        """Serve until the block is left. What the models count is noted in the journal with each record.
+
+        Raises `JobFailed` if a model's certificate is not to be trusted.
+        """
+        async with _client() as world, _client(to_hosts=True) as session:
+            gateway = ModelGateway(
+                self.plan.models,
+                keys,
+                world,
+                self.calls,
+                budget=Budget.of(self.plan),
+                trusted=trusted,
+                counted=journal.usage,
+            )
+            distrusted = await gateway.check_trust()
+            if distrusted:
+                raise JobFailed(RunReason.MODEL_UNAVAILABLE, distrusted, FailureClass.MODEL)
+            journal.measure = gateway.usage
+            registry = self._registry(session)
+            app = make_app(Services(self.tokens, gateway, self.progress, registry, environment))
+            ports = self.ports
+            async with serving(app, host=ports.host, port=ports.api, canary_port=ports.canary) as port:
+                yield Served(gateway, registry, session, port)
+
+    def _registry(self, session: aiohttp.ClientSession) -> HostRegistry | None:
+        if self.plan.placement is not Placement.SANDBOXED:
+            return None
+        logs = self.paths.work / "host-logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        timeout, tokens = self.plan.target.startup_timeout_s, dict(self.tokens.hosts)
+        return HostRegistry(tokens, timeout, session, self.progress, logs, port=self.ports.hosts)
+
+
+def _client(*, to_hosts: bool = False) -> aiohttp.ClientSession:
+    """A session without limits or time-outs of its own: whoever uses it sets them."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=not to_hosts,
+        auto_decompress=not to_hosts,
+    )
