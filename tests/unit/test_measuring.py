@@ -17,6 +17,7 @@ from nhx_gym_operator.controller.measuring.findings import (
     due_at,
     from_data,
     merged,
+    since,
     standing,
     unmeasured,
 )
@@ -296,6 +297,17 @@ def test_a_measurement_without_a_verdict_leaves_a_good_one_standing_for_three_in
     kept = merged(findings(), later, HOUR)
     assert (kept.verdict, kept.trouble, kept.kernel_measured_at) == (Verdict.HOLDS, "no room", format_time(NOW))
     assert merged(findings(), unmeasured(SUBJECT, after(3 * HOUR), "no room"), HOUR).verdict is Verdict.UNKNOWN
+
+
+def test_neither_does_a_check_that_is_not_needed_lapse_for_one_measurement_without_a_verdict():
+    shared = findings(kernel=Verdict.NOT_NEEDED, kernel_message="the node's kernel is shared")
+    assert merged(shared, UNKNOWN, HOUR).checks[0].verdict is Verdict.NOT_NEEDED
+
+
+def test_what_was_found_before_a_job_found_its_sandbox_open_is_withdrawn():
+    assert since(None, findings()) == findings()
+    assert since(after(60), findings()) is None
+    assert since(NOW, findings()) == findings()
 
 
 def test_a_failure_is_never_followed_by_a_verdict_from_before():

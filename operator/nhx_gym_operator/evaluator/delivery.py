@@ -52,7 +52,7 @@ class Delivery:
     def keep_host_logs(self) -> None:
         """What hosts sent of their output, put beside Gym's other files once nothing makes that directory anew."""
         if self.report.registry is not None:
-            self._copy(self.report.registry.logs.iterdir(), self.directory / "gym_run")
+            self.report.warnings += self._copied(self.report.registry.logs.iterdir(), self.directory / "gym_run")
 
     async def bring(self, outcome: Outcome, rollouts: Sequence[Rollout], journal: Journal) -> Outcome:
         """Complete the bundle and upload it; what became of that is in the outcome returned."""
@@ -63,22 +63,25 @@ class Delivery:
         progress = self.report.progress
         progress.stage, progress.message = Stage.UPLOADING, f"uploading results to {self.upload.location}"
         # As they are now: what is uploaded must not grow meanwhile.
-        self._copy(self.paths.logs(), self.directory / "logs")
+        lost = self._copied(self.paths.logs(), self.directory / "logs")
+        outcome = outcome.model_copy(update={"warnings": [*outcome.warnings, *lost]})
         try:
             await self.upload.send(self.directory)
         except BucketError as error:
             return self._not_brought(outcome, error)
         return outcome.model_copy(update={"results_location": self.upload.location, "results_path": self.upload.path})
 
-    def _copy(self, files: Iterable[Path], directory: Path) -> None:
-        """Logs into the bundle. That there is no room for one must not cost the result."""
+    def _copied(self, files: Iterable[Path], directory: Path) -> list[str]:
+        """Logs into the bundle. A warning for each that could not be: no room for one must not cost the result."""
+        lost = []
         for file in files:
             try:
                 directory.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, directory / file.name)
             except OSError as error:
                 log.error("cannot copy %s to %s: %s", file, directory, error)
-                self.report.warnings.append(f"{file.name} is not in the bundle: {error.strerror}")
+                lost.append(f"{file.name} is not in the bundle: {error.strerror}")
+        return lost
 
     def _not_brought(self, outcome: Outcome, error: BucketError) -> Outcome:
         """Complete without the bundle in its place if a claim has it: then nothing is lost."""

@@ -45,6 +45,9 @@ def _full_volume(error: BaseException | None, volume: Path, location: str) -> Jo
         error = error.__cause__
     if error is None:
         return None
+    file = getattr(error, "filename", None)  # not known of a file that was open already, as the journal is
+    if isinstance(file, str) and not Path(file).is_relative_to(volume):
+        return None
     try:
         total, _, free = shutil.disk_usage(volume)
         size = f" ({total / (1 << 30):.2g} GiB in all, {free / (1 << 20):.0f} MiB free)"

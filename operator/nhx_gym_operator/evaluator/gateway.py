@@ -215,8 +215,8 @@ class ModelGateway:
                 foreign = _foreign_model(asked.body, model.route)
                 if foreign is not None:
                     raise _Refused(422, FailureClass.ENVIRONMENT, foreign, "model_not_declared")
-                model.facts.asked(asked.body)
                 self._check_budget()
+                model.facts.asked(asked.body)
                 with self._timed(model.usage, call):
                     asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
                     return await self._call(asked)

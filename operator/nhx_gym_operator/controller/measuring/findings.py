@@ -95,6 +95,13 @@ def from_data(data: Mapping[str, str] | None) -> Findings | None:
         return None
 
 
+def since(suspected: datetime | None, findings: Findings | None) -> Findings | None:
+    """None for what was found before a job found its sandbox open."""
+    if suspected and findings and parse_time(findings.tried_at) < suspected.replace(microsecond=0):
+        return None
+    return findings
+
+
 def merged(before: Findings | None, new: Findings, interval: float) -> Findings:
     """`new`, in which a check that came to no verdict keeps a good one that still stands. A bad one is not kept: what
     has failed and is not known now lets nobody in, and refuses nobody for good."""
@@ -103,7 +110,8 @@ def merged(before: Findings | None, new: Findings, interval: float) -> Findings:
     now = parse_time(new.tried_at)
     kept: dict[str, object] = {}
     for name, old, check in zip(("kernel", "network"), before.checks, new.checks, strict=True):
-        if check.verdict is Verdict.UNKNOWN and old.verdict is Verdict.HOLDS and _stands(old, interval, now):
+        good = old.verdict in (Verdict.HOLDS, Verdict.NOT_NEEDED)
+        if check.verdict is Verdict.UNKNOWN and good and _stands(old, interval, now):
             kept |= {name: old.verdict, f"{name}_message": old.message, f"{name}_measured_at": old.at}
     return new.model_copy(update=kept)
 

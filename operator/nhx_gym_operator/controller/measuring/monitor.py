@@ -47,6 +47,7 @@ class Monitor:
         self._settings = _wanted(installation)
         self._canary = _canary(installation, self._settings) if self._settings else None
         self._since = now()
+        self._suspected: datetime | None = None
         self._findings: Findings | None = None
         self._trouble = ""
         self._refused = ""
@@ -65,7 +66,8 @@ class Monitor:
 
     def suspect(self) -> None:
         """A job found its sandbox open: what was measured before counts no more."""
-        self._since = self._now()
+        self._since = self._suspected = self._now()
+        self._findings = None
         self._wake.set()
 
     async def run(self) -> None:
@@ -93,7 +95,7 @@ class Monitor:
 
     async def _look(self, settings: CanarySettings, canary: Canary) -> float:
         config_map = await self._config_map(settings)
-        self._findings = found.from_data(config_map.get("data"))
+        self._findings = found.since(self._suspected, found.from_data(config_map.get("data")))
         if self._findings is not None:
             metrics.SANDBOX.show(self._findings)
         scene = await self._scene(settings, replace(canary, owner_uid=config_map["metadata"]["uid"]))
