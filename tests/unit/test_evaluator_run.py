@@ -558,9 +558,10 @@ async def test_a_later_attempt_has_only_the_tokens_that_are_left(tmp_path: Path)
         host.delay_s = 0
         plan = w.plan(ROWS, max_tokens=bound, target=target(concurrency=1), attempt=2)
         outcome = await finish(w.evaluation(plan), host)
-    assert (outcome.reason, outcome.progress.done) == ("TokenLimitReached", outcome.usage["policy"].calls)
-    # A call that the first attempt was at when it ended is in no record.
-    assert 6 <= len(w.model.requests) <= 7 and outcome.usage["policy"].total_tokens == bound.value
+    assert (outcome.reason, outcome.progress.done) == ("TokenLimitReached", 6)
+    assert outcome.usage["policy"].total_tokens == bound.value
+    # A call that the first attempt was at when it ended stated no tokens, and is in a record or not.
+    assert outcome.usage["policy"].calls in (6, 7) and len(w.model.requests) in (6, 7)
 
 
 async def test_calls_that_state_no_tokens_are_said_to_escape_the_bound(tmp_path: Path) -> None:

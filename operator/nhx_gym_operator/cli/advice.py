@@ -11,6 +11,10 @@ from ..api.wire import Placement
 from ..client.jobs import Body, Job
 
 _AGAIN = "Then delete the job and apply it again: `kubectl delete aej {job} -n {namespace}`."
+_ANEW = (
+    "Then apply it again under another name, which collects every rollout anew. Deleting this job deletes its results, "
+    "unless their retention is Retain: bring them first, `kubectl nhx download {job} DIR -n {namespace}`."
+)
 _GOES_ON = "The job goes on by itself once that is done."
 _ADMINISTRATOR = "This is for whoever looks after the operator on this cluster."
 _LOGS = "Read the logs: `kubectl nhx logs {job} -n {namespace}`."
@@ -102,7 +106,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         f"{_ADMINISTRATOR} Check image.registry and image.tag of the chart, and whether the node reaches the registry.",
     ),
     PodReason.PULL_SECRET_NOT_FOUND: (
-        "Create the pull secret in namespace {namespace}: the chart's image.pullSecrets names it.",
+        "Create the pull secret in namespace {namespace}: the chart's pods.imagePullSecrets names it.",
         _GOES_ON,
     ),
     PodReason.CONTAINER_CONFIG_ERROR: (
@@ -155,7 +159,9 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     RunReason.COVERAGE_TOO_LOW: (
         "Why each rollout failed is in gym_run/rollouts_failures.jsonl of the bundle.",
         _DOWNLOAD,
-        "To accept a result with some rollouts missing, set spec.minCoverage below 1.",
+        "To accept a result with some rollouts missing, set spec.minCoverage below 1 in a new job. The aggregates of "
+        "this one are in its status and its bundle all the same.",
+        _ANEW,
     ),
     RunReason.DATASET_INVALID: ("Correct the row that is named above.", _AGAIN),
     AcceptedReason.LIMIT_TOO_HIGH: ("Ask for no more than is allowed, in spec.limits.", _AGAIN),
@@ -181,12 +187,12 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     RunReason.COLLECTION_TIMEOUT: (
         "Raise target.gym.collectionTimeoutSeconds or target.gym.concurrency. What was collected is kept.",
-        _AGAIN,
+        _ANEW,
     ),
     RunReason.COLLECTION_STALLED: (
         "See what Gym was doing: `kubectl nhx logs {job} --role {gym_role} -n {namespace}`. An environment that works "
         "so long without a model call needs a higher spec.idleTimeoutSeconds. What was collected is kept.",
-        _AGAIN,
+        _ANEW,
     ),
     RunReason.RESULTS_VOLUME_FULL: (
         "Take a larger volume: spec.results.persistentVolumeClaim.size, or a claim of yours with room.",
