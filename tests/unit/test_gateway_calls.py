@@ -331,21 +331,26 @@ async def test_a_server_that_is_not_there_is_tried_again_and_then_given_up(tmp_p
     assert g.gateway.dead_models().keys() == {"policy"}
 
 
-async def test_no_more_calls_run_at_once_than_the_model_allows(tmp_path: Path) -> None:
-    running = most = 0
+class Counting:
+    """A model's answer that takes a while, and how many were being given at once."""
 
-    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
+    def __init__(self) -> None:
+        self.running = self.most = 0
+
+    async def __call__(self, _: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        self.running += 1
+        self.most = max(self.most, self.running)
         await asyncio.sleep(0.05)
-        running -= 1
+        self.running -= 1
         return web.json_response(chat("1"))
 
-    async with gate(tmp_path, slow, max_concurrent_calls=3) as g:
+
+async def test_no_more_calls_run_at_once_than_the_model_allows(tmp_path: Path) -> None:
+    answer = Counting()
+    async with gate(tmp_path, answer, max_concurrent_calls=3) as g:
         answers = await asyncio.gather(*(g.call() for _ in range(12)))
     assert {status for status, _ in answers} == {200}
-    assert most == 3
+    assert answer.most == 3
 
 
 async def test_a_base_urls_query_is_kept(tmp_path: Path) -> None:
@@ -536,16 +541,7 @@ async def test_calls_that_took_the_jobs_seconds_are_the_last(tmp_path: Path) -> 
 
 
 async def test_no_more_calls_run_at_once_than_the_job_may_whatever_its_models_allow(tmp_path: Path) -> None:
-    running = most = 0
-
-    async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.05)
-        running -= 1
-        return web.json_response(chat("1"))
-
-    async with gate(tmp_path, slow, bounds={"concurrent_calls": 2}) as g:
+    answer = Counting()
+    async with gate(tmp_path, answer, bounds={"concurrent_calls": 2}) as g:
         answers = await asyncio.gather(*(g.call() for _ in range(8)))
-    assert ({status for status, _ in answers}, most) == ({200}, 2)
+    assert ({status for status, _ in answers}, answer.most) == ({200}, 2)
