@@ -17,8 +17,8 @@ from nhx_gym_operator.controller.measuring.findings import (
     due_at,
     from_data,
     merged,
-    since,
     standing,
+    unless_withdrawn,
     unmeasured,
 )
 from nhx_gym_operator.controller.measuring.kernels import NodeKernel
@@ -305,9 +305,9 @@ def test_neither_does_a_check_that_is_not_needed_lapse_for_one_measurement_witho
 
 
 def test_what_was_found_before_a_job_found_its_sandbox_open_is_withdrawn():
-    assert since(None, findings()) == findings()
-    assert since(after(60), findings()) is None
-    assert since(NOW, findings()) == findings()
+    assert unless_withdrawn(findings(), None) == findings()
+    assert unless_withdrawn(findings(), after(60)) is None
+    assert unless_withdrawn(findings(), NOW) == findings()
 
 
 def test_a_failure_is_never_followed_by_a_verdict_from_before():

@@ -95,7 +95,7 @@ def from_data(data: Mapping[str, str] | None) -> Findings | None:
         return None
 
 
-def since(suspected: datetime | None, findings: Findings | None) -> Findings | None:
+def unless_withdrawn(findings: Findings | None, suspected: datetime | None) -> Findings | None:
     """None for what was found before a job found its sandbox open."""
     if suspected and findings and parse_time(findings.tried_at) < suspected.replace(microsecond=0):
         return None

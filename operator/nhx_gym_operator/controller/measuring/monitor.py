@@ -95,7 +95,7 @@ class Monitor:
 
     async def _look(self, settings: CanarySettings, canary: Canary) -> float:
         config_map = await self._config_map(settings)
-        self._findings = found.since(self._suspected, found.from_data(config_map.get("data")))
+        self._findings = found.unless_withdrawn(found.from_data(config_map.get("data")), self._suspected)
         if self._findings is not None:
             metrics.SANDBOX.show(self._findings)
         scene = await self._scene(settings, replace(canary, owner_uid=config_map["metadata"]["uid"]))
