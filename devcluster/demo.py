@@ -147,7 +147,7 @@ def plan(target: Target, values: list[str]) -> list[Step]:
     """Estimates are for two cores."""
     cluster = Step(
         "start the local cluster, and build the images meanwhile",
-        "seconds if they are built, 25 min the first time",
+        "seconds if they are built, 35 min the first time",
         _start_cluster,
     )
     theirs = Step(f"ask the cluster of context {target.context}", "1 s", lambda: _check_cluster(target, values))
