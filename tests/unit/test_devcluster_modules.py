@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,15 @@ def test_what_the_cluster_does_without_is_built_only_when_named(monkeypatch) -> 
     built.clear()
     modules.build_missing(["helm3"])
     assert built == ["helm3"]
+
+
+def test_what_several_programs_are_made_of_has_one_version_and_so_is_compiled_once() -> None:
+    """gVisor and kube-router hold on to older Kubernetes libraries, and share little."""
+    versions: dict[str, set[str]] = {}
+    for name in ("etcd", "containerd", "kubernetes", "helm", "services"):
+        text = (modules.SOURCES / name / "go.mod").read_text()
+        found = dict(re.findall(r"^\t(\S+) (v\S+)", text, re.M))
+        found |= dict(re.findall(r"^\t(\S+) => \1 (v\S+)", text, re.M))
+        for dependency, version in found.items():
+            versions.setdefault(dependency, set()).add(version)
+    assert {dependency: found for dependency, found in versions.items() if len(found) > 1} == {}
