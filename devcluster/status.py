@@ -12,7 +12,7 @@ MAIN_MODULES = {
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
     "containerd": ("containerd", "github.com/containerd/containerd/v2"),
     "gvisor": ("gvisor", "gvisor.dev/gvisor"),
-    "kube-router": ("kube-router", "github.com/cloudnativelabs/kube-router/v2"),
+    "kube-router": ("services", "github.com/cloudnativelabs/kube-router/v2"),
     "coredns": ("services", "github.com/coredns/coredns"),
     "helm": ("helm", "helm.sh/helm/v4"),
 }

@@ -52,7 +52,7 @@ def test_what_the_cluster_does_without_is_built_only_when_named(monkeypatch) -> 
 
 
 def test_what_several_programs_are_made_of_has_one_version_and_so_is_compiled_once() -> None:
-    """gVisor and kube-router hold on to older Kubernetes libraries, and share little."""
+    """gVisor holds on to older Kubernetes libraries, and shares little."""
     versions: dict[str, set[str]] = {}
     for name in ("etcd", "containerd", "kubernetes", "helm", "services"):
         text = (modules.SOURCES / name / "go.mod").read_text()
