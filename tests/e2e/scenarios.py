@@ -161,10 +161,11 @@ def missing_inputs(world: World) -> Run:
 
 @scenario
 def rows_on_claim(world: World) -> Run:
-    """mcqa's rows as an office program saves them, the first of them twice, on a claim."""
+    """mcqa's rows as an office program saves them, the first of them twice, on a claim. Gym's default model type."""
     saved = r"(printf '\357\273\277'; cat {rows}; echo; head -n 1 {rows}) | sed 's/$/\r/' > sets/rows.jsonl"
     _fill_claim(RUNC.jobs, "rows", "mkdir sets && " + saved.format(rows=f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"))
     job = manifests.mcqa_job(RUNC.jobs, "rows-on-claim")
+    del job["spec"]["target"]["gym"]["modelType"]
     job["spec"]["tasks"] = {"dataset": {"persistentVolumeClaim": {"claimName": "rows", "path": "sets/rows.jsonl"}}}
     cluster.apply(job)
     run = runs.succeeded(world, job)

@@ -54,7 +54,9 @@ def test_the_metadata_name_the_sdk_that_wrote_them(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "run", ["mcqa_runc", "mcqa_colocated", pytest.param("openai_model", marks=pytest.mark.nightly)], indirect=True
+    "run",
+    ["mcqa_runc", "mcqa_colocated", "rows_on_claim", pytest.param("openai_model", marks=pytest.mark.nightly)],
+    indirect=True,
 )
 def test_every_model_call_is_told_apart_by_its_rollout(run: Run) -> None:
     """Several rollouts are under way at once, so that only what Gym's model server passes on can tell."""
