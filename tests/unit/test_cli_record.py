@@ -12,7 +12,7 @@ from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.api.outcome import STATISTICS
 from nhx_gym_operator.api.status import JobAggregate
 from nhx_gym_operator.cli.record import COLUMNS, Wanted, record, write_csv, write_parquet
-from nhx_gym_operator.client.kubectl import UserError
+from nhx_gym_operator.client.errors import UserError
 
 REWARD = {
     "name": "gym_reward.reward",

@@ -29,7 +29,7 @@ from nhx_gym_operator import submission
 from nhx_gym_operator.api.models import ModelSpec
 from nhx_gym_operator.api.tasks import Dataset, Tasks
 from nhx_gym_operator.client.creation import CONFIG_MAP_BYTES
-from nhx_gym_operator.client.kubectl import UserError
+from nhx_gym_operator.client.errors import UserError
 from nhx_gym_operator.evaluator.dataset import Subset, load_taskset
 from nhx_gym_operator.submission import (
     AgentEvaluatorJobResource,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 
+from ..client.errors import TimedOut, UserError
 from ..client.jobs import JOB_RESOURCE, Job, get_job
-from ..client.kubectl import Kubectl, TimedOut, UserError
+from ..client.kubectl import Kubectl
 from ..client.patience import Patience
 from .output import span
 

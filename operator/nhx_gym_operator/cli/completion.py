@@ -12,8 +12,9 @@ from collections.abc import Iterable
 import typer
 from click.shell_completion import CompletionItem, ShellComplete
 
+from ..client.errors import UserError
 from ..client.jobs import JOB_RESOURCE
-from ..client.kubectl import Kubectl, UserError
+from ..client.kubectl import Kubectl
 
 FILES = 0
 """Cobra's ShellCompDirectiveDefault: the shell completes files if there is nothing else."""

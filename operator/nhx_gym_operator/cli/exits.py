@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 from ..api.constants import Phase
+from ..client.errors import KubectlError, NotFound, Refused, TimedOut, UsageProblem, UserError
 from ..client.jobs import Job
-from ..client.kubectl import KubectlError, NotFound, Refused, TimedOut, UserError
-from ..submission.errors import SubmissionError
 
 
 class ExitCode(IntEnum):
@@ -33,12 +32,8 @@ class ExitCode(IntEnum):
     """Ctrl-C or SIGTERM, as the shell has it. The job goes on."""
 
 
-class UsageProblem(UserError):
-    """What the user wrote cannot be used, and nothing was asked of the cluster."""
-
-
 def of_error(error: UserError) -> ExitCode:
-    if isinstance(error, UsageProblem | SubmissionError):
+    if isinstance(error, UsageProblem):
         return ExitCode.USAGE
     if isinstance(error, NotFound) or (isinstance(error, KubectlError) and error.not_found):
         return ExitCode.NOT_FOUND

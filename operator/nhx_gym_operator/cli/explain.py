@@ -12,8 +12,9 @@ from rich.text import Text
 
 from ..api.conditions import NOTICES, ConditionType
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
+from ..client.errors import KubectlError, UserError
 from ..client.jobs import Body, Job, container_spec, container_state, pods_of
-from ..client.kubectl import Kubectl, KubectlError, UserError
+from ..client.kubectl import Kubectl
 from .advice import advice
 from .output import age, first_line, say, seconds_since, span, table
 from .podwords import PodWords, words_of

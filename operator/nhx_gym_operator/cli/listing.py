@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ..client.errors import UsageProblem
 from ..client.jobs import Body, Job
-from .exits import UsageProblem
 from .output import TableOutput, age, number, print_json, say, seconds_since, span, table
 from .record import Wanted, record, rows_of, write_csv, write_parquet
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..api.constants import API_VERSION, FILESET_KIND
 from ..api.fileset import ConfigMapSource, Purpose
 from ..client.creation import CONFIG_MAP_BYTES, config_map
+from ..client.errors import UsageProblem
 from ..client.jobs import Body
-from .exits import UsageProblem
 
 ROWS_KEY = "rows.jsonl"
 _FILE_ENVELOPE_BYTES = 64

@@ -19,6 +19,7 @@ from rich.console import Console
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Role
 from ..api.wire import EVALUATOR_LOG, Placement
 from ..client.download import download
+from ..client.errors import KubectlError, NotFound, UserError
 from ..client.jobs import (
     DELETED,
     Body,
@@ -29,7 +30,7 @@ from ..client.jobs import (
     pods_of,
     role_of,
 )
-from ..client.kubectl import Kubectl, KubectlError, NotFound, UserError
+from ..client.kubectl import Kubectl
 from ..client.patience import Patience
 from .output import print_json_line
 

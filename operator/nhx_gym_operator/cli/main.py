@@ -14,8 +14,9 @@ from rich.console import Console
 
 from ..api.constants import Phase
 from ..client.download import download as copy_bundle
+from ..client.errors import UserError
 from ..client.jobs import Job, find_job, get_job, get_jobs
-from ..client.kubectl import Kubectl, UserError
+from ..client.kubectl import Kubectl
 from ..submission.gym_version import version_warning
 from . import cancel as cancelling
 from . import exits, listing, report, results, submit

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..api.conditions import FINAL
+from ..client.errors import UserError
 from ..client.jobs import Body, Job
-from ..client.kubectl import UserError
 
 Row = dict[str, Any]
 

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from rich.console import Console
 
 from ..client.download import download
+from ..client.errors import NotFound, UsageProblem
 from ..client.jobs import Job
-from ..client.kubectl import Kubectl, NotFound
-from .exits import UsageProblem
+from ..client.kubectl import Kubectl
 
 REPORT = "report.html"
 READER_SECONDS = 600

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..client.errors import NotFound
 from ..client.jobs import Body, Job
-from ..client.kubectl import NotFound
 from .output import number, table
 from .record import rows_of, write_csv
 

@@ -19,13 +19,13 @@ from ..api.resource import KeyRef
 from ..api.results import Results
 from ..api.tasks import Tasks
 from ..client.creation import create_job
+from ..client.errors import UsageProblem
 from ..client.jobs import Body, Job
 from ..client.kubectl import Kubectl
 from ..submission.convert import DEFAULT_RESULTS, job_of, manifest_of, new_name
 from ..submission.spec_file import explained, is_spec_file, parse_spec
 from ..submission.target import AgentEvalInputSpec
 from . import local_files
-from .exits import UsageProblem
 
 
 @dataclass(frozen=True)

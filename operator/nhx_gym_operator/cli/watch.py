@@ -13,8 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..client.errors import NotFound, TimedOut, UserError
 from ..client.jobs import Body, Job, get_job, pods_of
-from ..client.kubectl import Kubectl, NotFound, TimedOut, UserError
+from ..client.kubectl import Kubectl
 from ..client.patience import Patience
 from .output import age, first_line, print_json_line, say, seconds_since, span, table
 from .podwords import PodWords, words_of

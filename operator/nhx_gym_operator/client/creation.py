@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 
 from ..api.constants import API_VERSION, JOB_KIND, MANAGED_BY_LABEL
+from .errors import KubectlError, Refused, UserError
 from .jobs import JOB_RESOURCE, NOT_INSTALLED, Body, Job
-from .kubectl import Kubectl, KubectlError, Refused, UserError
+from .kubectl import Kubectl
 
 CONFIG_MAP_BYTES = 1024 * 1024 - 4096
 """What fits into one ConfigMap, with room for its own fields:

@@ -18,8 +18,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from ..api import wire
 from ..api.constants import CONTAINER_EVALUATE, Phase
 from ..api.results import ObjectStoreResults
+from .errors import NotFound, UserError
 from .jobs import Body, Job, container_state, evaluator_of, pods_of
-from .kubectl import Kubectl, NotFound, UserError
+from .kubectl import Kubectl
 from .reader import CONTAINER, Contents, choose_image, of_bucket, of_claim, reader_pod, running_reader
 
 _SUMMARY = "summary.json"

@@ -20,7 +20,8 @@ from ..api.constants import (
     Phase,
     Role,
 )
-from .kubectl import Kubectl, KubectlError, NotFound, UserError
+from .errors import KubectlError, NotFound, UserError
+from .kubectl import Kubectl
 
 JOB_RESOURCE = f"{JOB_PLURAL}.{GROUP}"
 

@@ -9,56 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..api import deep_json
+from .errors import KubectlError, UserError
 
 CALL_TIMEOUT_SECONDS = 60.0
 """A single call that answers at once (get, create, delete) may take this long."""
-
-
-class UserError(Exception):
-    """Shown to the user as it is: what is wrong, where, and what to change."""
-
-
-class NotFound(UserError):
-    """What was asked for is not there: a job, or its results, or its logs."""
-
-
-class Refused(UserError):
-    """The API server said no: the object is not valid, or the user lacks a right."""
-
-
-class TimedOut(UserError):
-    """What was waited for did not come in the time that the user gave."""
-
-
-class KubectlError(UserError):
-    """kubectl ended with an error. `stderr` holds its words."""
-
-    def __init__(self, arguments: tuple[str, ...], stderr: str):
-        self.stderr = stderr.strip()
-        super().__init__(f"kubectl {' '.join(arguments[:3])} failed: {self.stderr or 'it gave no reason'}")
-
-    @property
-    def not_found(self) -> bool:
-        return "(NotFound)" in self.stderr
-
-    @property
-    def forbidden(self) -> bool:
-        return "(Forbidden)" in self.stderr
-
-    @property
-    def already_exists(self) -> bool:
-        return "(AlreadyExists)" in self.stderr
-
-    @property
-    def kind_unknown(self) -> bool:
-        """The cluster has no such kind of object."""
-        return "doesn't have a resource type" in self.stderr or "no matches for kind" in self.stderr
-
-    @property
-    def refused(self) -> bool:
-        """The server's answer will be the same next time."""
-        words = ("(Invalid)", "(BadRequest)", " is invalid: ", "strict decoding error")
-        return self.forbidden or self.already_exists or any(word in self.stderr for word in words)
 
 
 @dataclass(frozen=True)

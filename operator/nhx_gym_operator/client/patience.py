@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .kubectl import KubectlError, NotFound, Refused, UserError
+from .errors import KubectlError, NotFound, Refused, UserError
 
 PATIENCE_SECONDS = 120.0
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from ..api import wire
 from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
 from ..api.results import ObjectStoreResults
+from .errors import KubectlError, UserError
 from .jobs import Body, Job, container_spec, container_state
-from .kubectl import Kubectl, KubectlError, UserError
+from .kubectl import Kubectl
 
 CONTAINER = "reader"
 FETCH = "fetch"

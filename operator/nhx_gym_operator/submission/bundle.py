@@ -13,7 +13,7 @@ from nhx_evals_sdk.agent_eval.scores import AgentEvalTaskScore
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 
-from ..client.kubectl import UserError
+from ..client.errors import UserError
 
 
 def read_bundle(directory: Path) -> AgentEvalResult:

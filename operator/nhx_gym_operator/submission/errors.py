@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..client.kubectl import UserError
+from ..client.errors import UsageProblem
 
 
-class SubmissionError(UserError, ValueError):
+class SubmissionError(UsageProblem, ValueError):
     """Names the field, in the words of what the user wrote, and what to change."""
 
 

@@ -22,8 +22,9 @@ from rich.console import Console
 
 from ..api.constants import Phase
 from ..client.download import download
+from ..client.errors import KubectlError, UserError
 from ..client.jobs import JOB_RESOURCE, Job, get_job
-from ..client.kubectl import Kubectl, KubectlError, UserError
+from ..client.kubectl import Kubectl
 from ..client.patience import Patience
 from .bundle import read_bundle
 
