@@ -10,9 +10,13 @@ import time
 import pytest
 
 from nhx_gym_operator.api import constants, wire
+from nhx_gym_operator.api.results import ObjectStoreResults
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client import jobs, reader
+from nhx_gym_operator.workloads import pods
+from support import controller_values
 from support.cli_values import CLAIM, UID, call, evaluator, host, job, pod
+from support.controller_values import workload
 
 
 def bundle(cluster):
@@ -53,6 +57,21 @@ def test_a_reader_mounts_the_claim_read_only_and_ends_by_itself(cluster, tmp_pat
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     owner = created["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("AgentEvalJob", "mcqa", UID)
+
+
+def test_a_reader_keeps_the_rules_of_the_operators_own_pods():
+    """Pod Security, no token, and no sidecar that would not let it end."""
+    own = pods.evaluator_pod(workload(controller_values.job()))
+    bucket = reader.of_bucket(ObjectStoreResults.model_validate(STORE), "path")
+    made = reader.reader_pod(jobs.Job(job()), bucket, "image", None, 60)
+
+    for field in ("securityContext", "automountServiceAccountToken", "enableServiceLinks", "restartPolicy"):
+        assert made["spec"][field] == own["spec"][field], field
+    for container in (*made["spec"]["initContainers"], *made["spec"]["containers"]):
+        assert container["securityContext"] == own["spec"]["containers"][0]["securityContext"]
+    for field in ("labels", "annotations"):
+        injectors = {name: value for name, value in own["metadata"][field].items() if "inject" in name}
+        assert injectors and injectors.items() <= made["metadata"][field].items()
 
 
 def test_the_operator_does_not_take_a_reader_for_one_of_the_jobs_pods(cluster):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..api import wire
+from ..api import pod_rules, wire
 from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
 from ..api.results import ObjectStoreResults
 from .errors import KubectlError, UserError
@@ -32,14 +32,6 @@ _DELETE_TIMEOUT_SECONDS = 20.0
 
 # What the evaluator's pod says about where pods of this job may run and what they pull with.
 _COPIED = ("tolerations", "nodeSelector", "affinity", "imagePullSecrets", "priorityClassName")
-_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": 1000,
-    "runAsGroup": 1000,
-    "fsGroup": 1000,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 # Reasons of a waiting container that do not go away by waiting.
 _HOPELESS = {
     "ImagePullBackOff",
@@ -90,74 +82,65 @@ def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
 def reader_pod(job: Job, contents: Contents, image: str, evaluator: Body | None, lifetime_seconds: int) -> Body:
     """The manifest. It carries none of the operator's labels: the reader is no part of the job's run."""
     spec = evaluator["spec"] if evaluator else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{job.name[:40].rstrip('.-')}-reader-{secrets.token_hex(4)}",
-            "namespace": job.namespace,
-            "labels": {MANAGED_BY_LABEL: "kubectl-nhx"},
-            **({"ownerReferences": [_owner(job)]} if job.uid else {}),
-        },
-        "spec": {
-            **{field: spec[field] for field in _COPIED if field in spec},
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": lifetime_seconds,
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "securityContext": {**_SECURITY, **(spec.get("securityContext") or {})},
-            **({"initContainers": [_fetch(contents, image, evaluator)]} if contents.fetch else {}),
-            "containers": [_reader(image, evaluator, lifetime_seconds)],
-            "volumes": [{"name": VOLUME, **contents.volume}, *(volume for volume, _ in contents.keys)],
-        },
+    metadata = {
+        "name": f"{job.name[:40].rstrip('.-')}-reader-{secrets.token_hex(4)}",
+        "namespace": job.namespace,
+        "labels": {MANAGED_BY_LABEL: "kubectl-nhx"},
+        **({"ownerReferences": [_owner(job)]} if job.uid else {}),
     }
+    return pod_rules.pod(
+        metadata,
+        **{field: spec[field] for field in _COPIED if field in spec},
+        activeDeadlineSeconds=lifetime_seconds,
+        terminationGracePeriodSeconds=1,
+        securityContext=pod_rules.POD_SECURITY | (spec.get("securityContext") or {}),
+        initContainers=[_fetch(contents, image, evaluator)] if contents.fetch else [],
+        containers=[_reader(image, evaluator, lifetime_seconds)],
+        volumes=[{"name": VOLUME, **contents.volume}, *(volume for volume, _ in contents.keys)],
+    )
 
 
 def _reader(image: str, evaluator: Body | None, lifetime_seconds: int) -> Body:
     # Only the mount is read-only: some storage drivers refuse one volume mounted both ways on a node.
     mount = {"name": VOLUME, "mountPath": wire.RESULTS_DIR, "readOnly": True}
-    return _container(
-        CONTAINER, image, evaluator, args=["sleep", str(lifetime_seconds)], mounts=[mount], memory="256Mi"
+    return pod_rules.container(
+        CONTAINER,
+        image=image,
+        imagePullPolicy=_pull_policy(image, evaluator),
+        args=["sleep", str(lifetime_seconds)],
+        mounts=[mount],
+        resources=_resources("256Mi"),
     )
 
 
 def _fetch(contents: Contents, image: str, evaluator: Body | None) -> Body:
     assert contents.fetch is not None
-    args = ["python", "-m", "nhx_gym_operator.evaluator", "fetch"]
-    mounts = [{"name": VOLUME, "mountPath": wire.RESULTS_DIR}, *(mount for _, mount in contents.keys)]
-    # The kubelet expands `$(NAME)` and halves `$$`.
-    plan = contents.fetch.model_dump_json().replace("$", "$$")
-    return _container(FETCH, image, evaluator, args=args, mounts=mounts, memory="512Mi") | {
-        "env": [{"name": wire.FETCH_PLAN_ENV, "value": plan}],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
+    return pod_rules.container(
+        FETCH,
+        image=image,
+        imagePullPolicy=_pull_policy(image, evaluator),
+        args=["python", "-m", "nhx_gym_operator.evaluator", "fetch"],
+        env=[pod_rules.variable(wire.FETCH_PLAN_ENV, contents.fetch.model_dump_json())],
+        mounts=[{"name": VOLUME, "mountPath": wire.RESULTS_DIR}, *(mount for _, mount in contents.keys)],
+        resources=_resources("512Mi"),
+        terminationMessagePolicy="FallbackToLogsOnError",
+    )
+
+
+def _resources(memory: str) -> Body:
+    return {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": memory}}
+
+
+def _pull_policy(image: str, evaluator: Body | None) -> str | None:
+    """That of the evaluator for its own image; the cluster's default for another."""
+    original = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
+    if not original or original["image"] != image:
+        return None
+    return original.get("imagePullPolicy") or "IfNotPresent"
 
 
 def _owner(job: Job) -> Body:
     return {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid, "controller": False}
-
-
-def _container(
-    name: str, image: str, evaluator: Body | None, *, args: list[str], mounts: list[Body], memory: str
-) -> Body:
-    container = {
-        "name": name,
-        "image": image,
-        "args": args,
-        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": memory}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "runAsNonRoot": True,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": mounts,
-    }
-    original = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
-    if original and original["image"] == image:
-        container["imagePullPolicy"] = original.get("imagePullPolicy") or "IfNotPresent"
-    return container
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from ..api import pod_rules
 from ..api.constants import (
     CANARY_LABEL,
     CONTAINER_LISTEN,
@@ -94,7 +95,7 @@ def client(canary: Canary, listener_ip: str) -> Manifest:
         gate_timeout_s=MEASURE_SECONDS,
         open_timeout_s=MEASURE_SECONDS,
     )
-    env = [podspec.value(CANARY_PLAN_ENV, plan.model_dump_json())]
+    env = [pod_rules.variable(CANARY_PLAN_ENV, plan.model_dump_json())]
     return _pod(
         canary,
         Role.CANARY_CLIENT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..api import pod_rules
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ORDINAL_LABEL, Role
 from ..api.object_store import key_volumes
 from ..api.wire import (
@@ -61,7 +62,7 @@ def colocated_pod(workload: Workload) -> Manifest:
 
 def host_pod(workload: Workload, ordinal: int) -> Manifest:
     """The sandbox: the gate proves its network before any code of an environment runs."""
-    plan = podspec.value(HOST_PLAN_ENV, plans.host_plan(workload, ordinal).model_dump_json())
+    plan = pod_rules.variable(HOST_PLAN_ENV, plans.host_plan(workload, ordinal).model_dump_json())
     resources = workload.options.resources.gym_host
     tokens = mount(TOKENS_VOLUME, TOKENS_DIR, read_only=True)
     gate = podspec.container(
@@ -106,7 +107,7 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
 
 
 def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user_env: list[Manifest]) -> Manifest:
-    plan = podspec.value(EVALUATOR_PLAN_ENV, plans.evaluator_plan(workload).model_dump_json())
+    plan = pod_rules.variable(EVALUATOR_PLAN_ENV, plans.evaluator_plan(workload).model_dump_json())
     volumes = [
         scratch("tmp", resources),
         scratch("work", resources),

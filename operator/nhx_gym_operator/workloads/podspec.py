@@ -1,4 +1,4 @@
-"""What every pod that the operator makes has in common: restricted Pod Security and the administrator's settings."""
+"""What every pod that the operator makes has in common beside the rules of all pods: the administrator's settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ..api import pod_rules
 from ..api.constants import Role
 from ..api.object_store import SECRET_MODE
 from .options import EPHEMERAL_STORAGE, PodOptions, WorkloadOptions
@@ -16,30 +17,9 @@ from .workload import Workload
 Manifest = dict[str, Any]
 
 EVALUATOR_MODULE = "nhx_gym_operator.evaluator"
-USER_ID = 1000
 SHUTDOWN_MARGIN_SECONDS = 30
 """Between the end of Gym's own shutdown grace and the kubelet's kill: time to write the outcome."""
 
-_CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-    "runAsNonRoot": True,
-}
-_POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": USER_ID,
-    "runAsGroup": USER_ID,
-    "fsGroup": USER_ID,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-# A sidecar that never ends would outlive the run, and in a host pod it would be a hole in the sandbox.
-_NO_INJECTION = {
-    "sidecar.istio.io/inject": "false",
-    "linkerd.io/inject": "disabled",
-    "kuma.io/sidecar-injection": "disabled",
-}
 _KEEP = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 
 
@@ -62,26 +42,19 @@ def pod(
 
 
 def fenced(settings: PodOptions, metadata: Manifest, **spec: Any) -> Manifest:
-    """A pod that passes the restricted Pod Security Standard, with the administrator's settings in it."""
-    labels = settings.labels | _NO_INJECTION | metadata["labels"]
-    annotations = settings.annotations | _NO_INJECTION | metadata["annotations"]
-    body = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": dict(_POD_SECURITY),
+    """A pod as the rules have it, with the administrator's settings in it."""
+    own = {
+        "labels": settings.labels | metadata["labels"],
+        "annotations": settings.annotations | metadata["annotations"],
+    }
+    given = {
         "imagePullSecrets": settings.image_pull_secrets,
         "tolerations": settings.tolerations,
         "nodeSelector": settings.node_selector,
         "affinity": settings.affinity,
         "priorityClassName": settings.priority_class_name,
-    } | spec
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata | {"labels": labels, "annotations": annotations},
-        "spec": {field: value for field, value in body.items() if value not in (None, "", [], {})},
     }
+    return pod_rules.pod(metadata | own, **given | spec)
 
 
 def container(
@@ -99,35 +72,28 @@ def container(
 ) -> Manifest:
     """A container that runs `python -m <module> <command>` under the image's init. The last log lines
     speak for an init container that wrote no message; a main one always writes its own."""
-    body: Manifest = {
-        "name": name,
-        "image": image,
-        "imagePullPolicy": options.image_pull_policy,
-        "args": ["python", "-m", module, command],
-        "env": list(env),
-        "resources": resources,
-        "securityContext": dict(_CONTAINER_SECURITY),
-        "terminationMessagePolicy": "FallbackToLogsOnError" if init else "File",
-        "volumeMounts": list(mounts),
-    }
-    if ports:
-        body["ports"] = [{"containerPort": port, "protocol": "TCP"} for port in ports]
-    return body
-
-
-def value(name: str, text: str) -> Manifest:
-    """A variable that holds `text` to the letter: the kubelet expands `$(NAME)` and halves `$$`."""
-    return {"name": name, "value": text.replace("$", "$$")}
+    return pod_rules.container(
+        name,
+        image=image,
+        imagePullPolicy=options.image_pull_policy,
+        args=["python", "-m", module, command],
+        env=list(env),
+        resources=resources,
+        terminationMessagePolicy="FallbackToLogsOnError" if init else "File",
+        mounts=mounts,
+        ports=[{"containerPort": port, "protocol": "TCP"} for port in ports],
+    )
 
 
 def plan_in[Plan: BaseModel](pod: Manifest, container: str, variable: str, model: type[Plan]) -> Plan | None:
-    """The plan that `value` put into a container's variable; None where there is none that can be read."""
+    """The plan that a container's variable holds; None where there is none that can be read."""
     for entry in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
         if entry["name"] != container:
             continue
         for pair in entry.get("env", ()):
-            if pair["name"] == variable and "value" in pair:
-                return _parsed(pair["value"].replace("$$", "$"), model)
+            text = pod_rules.text_of(pair)
+            if pair["name"] == variable and text is not None:
+                return _parsed(text, model)
     return None
 
 

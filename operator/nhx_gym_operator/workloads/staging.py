@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..api import pod_rules
 from ..api.constants import CONTAINER_STAGE, CONTAINER_STAGE_DATASET
 from ..api.fileset import FileSetSpec
 from ..api.object_store import CertificateSource, key_volumes
@@ -55,7 +56,7 @@ def _stage(workload: Workload, files: StagedFiles, container: str, volume: str, 
         module=podspec.EVALUATOR_MODULE,
         command="stage",
         resources=workload.options.resources.stage,
-        env=[podspec.value(STAGE_PLAN_ENV, stage_plan(workload, files).model_dump_json(exclude_none=True))],
+        env=[pod_rules.variable(STAGE_PLAN_ENV, stage_plan(workload, files).model_dump_json(exclude_none=True))],
         mounts=[
             mount("tmp", "/tmp"),
             *(mount(name, where, read_only=True) for name, _, where in sources),
