@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from typer.testing import CliRunner, Result
@@ -18,6 +23,27 @@ CLAIM = {"location": "persistentVolumeClaim/mcqa-results", "path": "attempt-1"}
 
 def call(*arguments: object, stdin: str | None = None) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """The plugin as a program, in a process group of its own, as a shell starts one: what `os.killpg` sends it reaches
+    all that it has started in that group, as a terminal's Ctrl-C does."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from nhx_gym_operator.cli.main import main; main()", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
+    """Python may be long in starting on a busy machine."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def job(name: str = "mcqa", spec: Object | None = None, **status: Any) -> Object:

@@ -4,7 +4,8 @@ The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json`, `pods.json`, `events.json` an
 `logs/POD/CONTAINER`, `results/` (stands for the results volume) and `calls.jsonl`; what was applied or created is
 appended to `sent.json`. `script.json` may set `reader_state` and `fetch_state` (the states of a created pod's container
 and of its init container), `fail` (verb to stderr), `fail_kind` (resource to stderr), `fail_create` (kind to the stderr
-of each further create, in order), `hang` (verbs that never end),
+of each further create, in order), `slow_create` (kind to the seconds that its create takes), `hang` (verbs that never
+end),
 `cut_stream_after` (bytes of a tar that arrive), `story` (what the job's status becomes with each further look at it).
 """
 
@@ -166,6 +167,7 @@ def _create_job(folder: Path, job: dict) -> None:
 def _create(folder: Path, rest: list[str]) -> None:
     pod = json.load(sys.stdin)
     script = _load(folder, "script", {})
+    time.sleep(script.get("slow_create", {}).get(pod["kind"], 0))
     failures = script.get("fail_create", {}).get(pod["kind"])
     if failures:
         words = failures.pop(0)

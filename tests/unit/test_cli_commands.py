@@ -1,11 +1,7 @@
 """`kubectl nhx` against a kubectl that answers from a folder and copies with the real tar."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -15,7 +11,7 @@ from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client import jobs, reader
 from nhx_gym_operator.workloads import pods
 from support import controller_values
-from support.cli_values import CLAIM, UID, call, evaluator, host, job, pod
+from support.cli_values import CLAIM, UID, call, evaluator, host, job, pod, start, wait_for
 from support.controller_values import workload
 
 
@@ -168,22 +164,8 @@ def test_an_interrupted_download_removes_the_reader(cluster, tmp_path):
     cluster.write("jobs", [job()])
     cluster.write("pods", [evaluator()])
     cluster.write("script", {"hang": ["exec"]})
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from nhx_gym_operator.cli.main import main; main()",
-            "download",
-            "mcqa",
-            tmp_path / "out",
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stderr=subprocess.PIPE,
-    )
-    # Python may be long in starting on a busy machine.
-    deadline = time.monotonic() + 300
-    while not cluster.calls("exec") and time.monotonic() < deadline:
-        time.sleep(0.05)
+    process = start("download", "mcqa", tmp_path / "out")
+    wait_for(lambda: cluster.calls("exec"))
     process.send_signal(signal.SIGTERM)
 
     assert process.wait(timeout=30) == 130

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ import yaml
 from nhx_gym_operator.api.fileset import FileSet
 from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.cli.exits import ExitCode
-from support.cli_values import call
+from nhx_gym_operator.client.creation import create_job
+from nhx_gym_operator.client.kubectl import Kubectl
+from support.cli_values import call, start, wait_for
 
 FLAGS = (
     "--resources-server=mcqa", "--agent=simple_agent", "--agent-config=responses_api_agents/simple_agent/a.yaml",
@@ -290,6 +295,35 @@ def test_an_object_of_somebody_elses_is_not_waited_for_for_ever(cluster, tmp_pat
 
     assert result.exit_code == ExitCode.REFUSED and "another name" in result.output
     assert cluster.read("jobs") == []
+
+
+@pytest.mark.parametrize(("kind", "number"), [("AgentEvalJob", signal.SIGINT), ("ConfigMap", signal.SIGTERM)])
+def test_an_interrupted_submission_leaves_no_half_of_a_job_and_says_so(cluster, tmp_path, kind, number):
+    cluster.write("script", {"slow_create": {kind: 2}})
+    process = start("submit", *FLAGS, f"--dataset={a_row(tmp_path)}", "--name=mine")
+    wait_for(lambda: len(cluster.calls("create")) == (1 if kind == "AgentEvalJob" else 2))
+    os.killpg(process.pid, number)
+
+    _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert cluster.read("jobs") == [] and "Job `mine` was removed again" in errors, errors
+
+
+def test_a_submission_in_another_thread_is_made_whole(cluster, tmp_path):
+    """No signal reaches it there, and none can be held."""
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(create_job, Kubectl.find(), {"kind": "AgentEvalJob", "metadata": {"name": "mine"}}).result()
+    assert job.name == "mine"
+
+
+def test_what_stands_beside_a_refused_job_is_said_to_have_been_applied(cluster, tmp_path):
+    cluster.write("jobs", [{"metadata": {"name": "mine"}}])
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+
+    result = call("submit", tmp_path / "job.yaml")
+
+    assert result.exit_code == ExitCode.REFUSED and "left there: ConfigMap `rows`" in result.stderr
 
 
 def a_row(folder):

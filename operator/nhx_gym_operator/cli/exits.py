@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     TIMEOUT = 7
     """`--timeout` passed. The job goes on."""
     INTERRUPTED = 130
-    """Ctrl-C or SIGTERM, as the shell has it. The job goes on."""
+    """Ctrl-C or SIGTERM, as the shell has it. A job that was submitted goes on; one that was about to be is removed."""
 
 
 def of_error(error: UserError) -> ExitCode:

@@ -413,7 +413,7 @@ def _reported() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        typer.echo(f"error: {error}", err=True)
+        _tell(f"error: {error}", error)
         raise typer.Exit(exits.of_error(error)) from None
     except BrokenPipeError:
         # `… | head`: whoever read has enough, and typer ends quietly.
@@ -421,9 +421,14 @@ def _reported() -> Iterator[None]:
     except OSError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(ExitCode.ERROR) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+    except KeyboardInterrupt as error:
+        _tell("interrupted", error)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _tell(line: str, error: BaseException) -> None:
+    for text in (line, *getattr(error, "__notes__", ())):
+        typer.echo(text, err=True)
 
 
 def _interrupt(*_: object) -> None:

@@ -18,8 +18,9 @@ from ..api.models import ModelSpec
 from ..api.resource import KeyRef
 from ..api.results import Results
 from ..api.tasks import Tasks
+from ..client import interrupts
 from ..client.creation import create_job
-from ..client.errors import UsageProblem
+from ..client.errors import KubectlError, Refused, UsageProblem, UserError
 from ..client.jobs import Body, Job
 from ..client.kubectl import Kubectl
 from ..submission.convert import DEFAULT_RESULTS, job_of, manifest_of, new_name
@@ -225,9 +226,29 @@ def _items(value: Any) -> list[Any]:
 
 def send(kubectl: Kubectl, submission: Submission) -> Job:
     """The job as the API server took it. The name of a job that exists is refused: nothing is overwritten."""
-    for entry in submission.beside:
+    applied: list[str] = []
+    with interrupts.held() as check:
+        try:
+            for entry in submission.beside:
+                check()
+                applied.append(_applied(kubectl.apart(), entry))
+            check()
+            return create_job(kubectl, submission.job, submission.own)
+        except (UserError, KeyboardInterrupt) as error:
+            if applied:
+                error.add_note(f"Applied before, from the same file, and left there: {', '.join(applied)}.")
+            raise
+
+
+def _applied(kubectl: Kubectl, entry: Body) -> str:
+    """What to call it."""
+    what = f"{entry.get('kind')} `{(entry.get('metadata') or {}).get('name')}`"
+    try:
         kubectl.text("apply", "--filename=-", stdin=json.dumps(entry))
-    return create_job(kubectl, submission.job, submission.own)
+    except KubectlError as error:
+        kind = Refused if error.refused or error.kind_unknown else UserError
+        raise kind(f"{what} could not be applied: {error.stderr}") from None
+    return what
 
 
 def dataset_of(text: str, job: str) -> tuple[Body, list[Body]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..api.constants import API_VERSION, JOB_KIND, MANAGED_BY_LABEL
+from . import interrupts
 from .errors import KubectlError, Refused, UserError
 from .jobs import JOB_RESOURCE, NOT_INSTALLED, Body, Job
 from .kubectl import Kubectl
@@ -30,36 +31,46 @@ def create_job(kubectl: Kubectl, manifest: Body, own: Sequence[Body] = ()) -> Jo
     """The job as the API server took it; nothing that exists is overwritten. `own` is what it names and what goes with
     it, in its namespace.
 
-    Those come after the job, which waits for them: only then is there an owner. If one of them cannot be made, the job
-    is taken back: it would wait for it in vain. Raises UserError with what to change.
+    Those come after the job, which waits for them: only then is there an owner. If one of them cannot be made, or
+    Ctrl-C or SIGTERM comes before all are, the job is taken back: it would wait for them in vain. Raises UserError with
+    what to change, and KeyboardInterrupt with a note on what became of the job.
     """
-    try:
-        job = Job(kubectl.json("create", "--filename=-", stdin=json.dumps(manifest, allow_nan=False)))
-    except KubectlError as error:
-        raise _explained(error, manifest) from None
-    kubectl = kubectl.in_namespace(job.namespace)
-    owner = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid}
-    for entry in own:
+    kubectl = kubectl.apart()
+    with interrupts.held() as check:
         try:
-            _create_own(kubectl, {**entry, "metadata": {**entry["metadata"], "ownerReferences": [owner]}})
+            job = Job(kubectl.json("create", "--filename=-", stdin=json.dumps(manifest, allow_nan=False)))
         except UserError as error:
-            kind = Refused if isinstance(error, KubectlError) and error.refused else UserError
-            raise kind(
-                f"{entry['kind']} `{entry['metadata']['name']}`, which job `{job.name}` needs, could not be made: "
-                f"{_words(error)}\n{_taken_back(kubectl, job)}"
-            ) from None
+            raise _refusal(error, manifest) from None
+        kubectl = kubectl.in_namespace(job.namespace)
+        owner = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job.name, "uid": job.uid}
+        try:
+            for entry in own:
+                check()
+                _create_own(
+                    kubectl, {**entry, "metadata": {**entry["metadata"], "ownerReferences": [owner]}}, job, check
+                )
+            check()
+        except (UserError, KeyboardInterrupt) as error:
+            error.add_note(_taken_back(kubectl, job))
+            raise
     return job
 
 
-def _create_own(kubectl: Kubectl, entry: Body) -> None:
+def _create_own(kubectl: Kubectl, entry: Body, job: Job, check: Callable[[], None]) -> None:
     deadline = time.monotonic() + LEFTOVER_SECONDS
     while True:
         try:
             kubectl.text("create", "--filename=-", stdin=json.dumps(entry))
             return
-        except KubectlError as error:
-            if not error.already_exists or time.monotonic() > deadline:
-                raise
+        except UserError as error:
+            again = isinstance(error, KubectlError) and error.already_exists and time.monotonic() < deadline
+            if not again:
+                kind = Refused if isinstance(error, KubectlError) and error.refused else UserError
+                raise kind(
+                    f"{entry['kind']} `{entry['metadata']['name']}`, which job `{job.name}` needs, could not be made: "
+                    f"{_words(error)}"
+                ) from None
+            check()
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -68,15 +79,18 @@ def _taken_back(kubectl: Kubectl, job: Job) -> str:
         kubectl.text("delete", JOB_RESOURCE, job.name, "--ignore-not-found", "--wait=false")
     except UserError as error:
         return (
-            f"The job is there and waits for it; to remove it: `kubectl delete aej {job.name} -n {job.namespace}` "
-            f"(trying that failed: {_words(error)})."
+            f"Job `{job.name}` is there and lacks what it waits for; to remove it: `kubectl delete aej {job.name} "
+            f"-n {job.namespace}` (trying that failed: {_words(error)})."
         )
-    return "The job was removed again."
+    return f"Job `{job.name}` was removed again, and what was made for it goes with it."
 
 
-def _explained(error: KubectlError, manifest: Body) -> UserError:
+def _refusal(error: UserError, manifest: Body) -> UserError:
+    name = (manifest.get("metadata") or {}).get("name") or "NAME"
+    if not isinstance(error, KubectlError):
+        error.add_note(f"The job may have been made all the same: `kubectl get aej {name}` tells.")
+        return error
     if error.already_exists:
-        name = (manifest.get("metadata") or {}).get("name")
         return Refused(f"there is a job `{name}` already. Give this one another name, or delete that one first.")
     if error.kind_unknown:
         return Refused(NOT_INSTALLED)

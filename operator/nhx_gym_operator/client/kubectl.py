@@ -21,6 +21,7 @@ class Kubectl:
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
+    own_session: bool = False
 
     @classmethod
     def find(cls, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None) -> Kubectl:
@@ -36,6 +37,10 @@ class Kubectl:
     def in_namespace(self, namespace: str) -> Kubectl:
         return replace(self, namespace=namespace)
 
+    def apart(self) -> Kubectl:
+        """One that a terminal's Ctrl-C does not reach: for calls that are to end, whatever the user does meanwhile."""
+        return replace(self, own_session=True)
+
     def command(self, *arguments: str) -> list[str]:
         """The flags come first, since everything after `--` of an exec belongs to the container."""
         flags = {"--kubeconfig": self.kubeconfig, "--context": self.context, "--namespace": self.namespace}
@@ -44,7 +49,13 @@ class Kubectl:
     def text(self, *arguments: str, stdin: str | None = None, timeout: float = CALL_TIMEOUT_SECONDS) -> str:
         try:
             result = subprocess.run(
-                self.command(*arguments), input=stdin, capture_output=True, text=True, errors="replace", timeout=timeout
+                self.command(*arguments),
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                start_new_session=self.own_session,
             )
         except subprocess.TimeoutExpired:
             raise UserError(

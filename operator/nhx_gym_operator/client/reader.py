@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -202,17 +201,9 @@ def _obstacle(pod: Body, state: Body) -> str:
 
 
 def _remove(kubectl: Kubectl, name: str) -> None:
-    """In a process group of its own, so that a second Ctrl-C does not stop the removal."""
-    command = kubectl.command("delete", "pod", name, "--ignore-not-found", "--wait=false")
     try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, start_new_session=True, timeout=_DELETE_TIMEOUT_SECONDS
+        kubectl.apart().text(
+            "delete", "pod", name, "--ignore-not-found", "--wait=false", timeout=_DELETE_TIMEOUT_SECONDS
         )
-        problem = result.stderr.strip() if result.returncode else ""
-    except subprocess.TimeoutExpired:
-        problem = f"no answer in {_DELETE_TIMEOUT_SECONDS:.0f} s"
-    if problem:
-        print(
-            f"warning: the reader pod `{name}` could not be removed ({problem}). It ends by itself.",
-            file=sys.stderr,
-        )
+    except UserError as error:
+        print(f"warning: the reader pod `{name}` could not be removed. It ends by itself. {error}", file=sys.stderr)

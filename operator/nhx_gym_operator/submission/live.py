@@ -78,7 +78,8 @@ def submit(
 
 
 async def submit_async(**arguments: Any) -> AsyncAgentEvaluatorJobResource:
-    """`submit` for asynchronous programs, with the same arguments."""
+    """`submit` for asynchronous programs, with the same arguments. Who stops awaiting it does not stop it: the job is
+    made whole."""
     return AsyncAgentEvaluatorJobResource(await asyncio.to_thread(submit, **arguments))
 
 
