@@ -1,7 +1,6 @@
-"""Spec file to AgentEvalJob and back: the same evaluation in both shapes.
+"""Spec file to AgentEvalJob: the same evaluation in the other shape.
 
-Nothing is lost from a spec file to a job and back but how secrets are named. The other way round, what only a job has
-(results, coverage, limits of model calls) is left out.
+Nothing is lost but how secrets are named: tests make the file of a job again.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from pydantic import ValidationError
 from ..api.credentials import is_credential
 from ..api.job import AgentEvalJob, JobSpec
 from ..api.models import ModelSpec
-from ..api.resource import FileSetName, KeyRef, ObjectMeta, SecretValue
+from ..api.resource import FileSetName, KeyRef, ObjectMeta
 from ..api.results import ClaimResults, Results
 from ..api.target import Environment, GymSpec, Target
 from ..api.tasks import Tasks, Taskset
 from .errors import SubmissionError
-from .references import SECRET_KEY, namespace_of, object_name, secret_of
-from .routes import route_of, settings_of
-from .target import AgentEvalInputSpec, GymRunnerTarget, GymSource
+from .references import namespace_of, object_name, secret_of
+from .routes import route_of
+from .target import AgentEvalInputSpec
 
 TASKSET_KEY = "taskset.jsonl"
 """Key of the ConfigMap that holds a stored taskset. Ours: a reference has no room for one."""
@@ -110,76 +109,10 @@ def manifest_of(job: AgentEvalJob) -> dict[str, Any]:
     return {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata, "spec": spec}
 
 
-def spec_of(job: AgentEvalJob) -> tuple[AgentEvalInputSpec, dict[str, KeyRef]]:
-    """The spec file of a job, and the `secrets` with which it becomes the same job again.
-
-    Raises SubmissionError for a job whose tasks are no stored taskset in a ConfigMap, all that a spec file can name.
-    """
-    taskset = job.spec.tasks.taskset
-    if taskset is None or taskset.config_map is None or taskset.config_map.key != TASKSET_KEY:
-        raise SubmissionError(
-            f"spec.tasks of job `{job.metadata.name}` is no taskset in a ConfigMap under the key {TASKSET_KEY}, "
-            "which is all that a spec file can name"
-        )
-    names = _Names(job.metadata.namespace)
-    target = _target(job.spec, names)
-    spec = AgentEvalInputSpec(
-        tasks=names.qualified(taskset.config_map.name),
-        target=target,
-        max_concurrent_tasks=job.spec.parallelism,
-        fail_fast=job.spec.fail_fast,
-        labels=dict(job.spec.labels),
-    )
-    return spec, names.secrets
-
-
-def target_of(job: AgentEvalJob) -> GymRunnerTarget:
-    """The target of a job, its models' routes in `hydra_params` again."""
-    return _target(job.spec, _Names(job.metadata.namespace))
-
-
 def new_name(resources_server: str) -> str:
     """A name for a job that nobody named: its resources server and five letters or digits."""
     stem = re.sub(r"[^a-z0-9]+", "-", resources_server.lower()).strip("-")[:32].strip("-")
     return f"{stem or 'gym'}-{random.token_hex(3)[:5]}"
-
-
-class _Names:
-    """References to what a job names, and the Secrets whose key a reference cannot tell."""
-
-    def __init__(self, namespace: str):
-        self.secrets: dict[str, KeyRef] = {}
-        self._namespace = namespace
-
-    def qualified(self, name: str) -> str:
-        if "." in name:
-            raise SubmissionError(f"`{name}` has a dot, which a spec file's references can't have")
-        return f"{self._namespace}/{name}" if self._namespace else name
-
-    def secret(self, value: SecretValue) -> str:
-        key_ref = value.secret_key_ref
-        if key_ref.key == SECRET_KEY and "." not in key_ref.name:
-            return self.qualified(key_ref.name)
-        stem = re.sub(r"[^A-Za-z0-9_-]", "-", f"{key_ref.name}-{key_ref.key}")
-        reference = self.qualified(stem)
-        while self.secrets.get(reference, key_ref) != key_ref:
-            reference += "-"
-        self.secrets[reference] = key_ref
-        return reference
-
-
-def _target(spec: JobSpec, names: _Names) -> GymRunnerTarget:
-    gym = spec.target.gym
-    env_secrets = {name: names.secret(value) for name, value in gym.env_secrets.items()}
-    settings, variables = settings_of(spec.models, {**gym.env_vars, **env_secrets}, names.secret)
-    return GymRunnerTarget(
-        source=GymSource(component=gym.agent, config=gym.agent_config, instance=gym.agent_ref_name),
-        environment=names.qualified(gym.environment.file_set.name) if gym.environment else None,
-        hydra_params={**settings, **gym.hydra_params},
-        env_secrets={**env_secrets, **variables},
-        **{field: getattr(gym, field) for field in _SAME},
-        **{theirs: getattr(gym, ours) for theirs, ours in _SECONDS.items()},
-    )
 
 
 def _references(spec: AgentEvalInputSpec, *, with_tasks: bool) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""From the models of a spec file to those of a job and back.
+"""From the models of a spec file to those of a job.
 
 A spec file names a model's endpoint in Gym's own settings: `policy_base_url`, `policy_model_name` and `policy_api_key`
 in `hydra_params`, and a further model likewise under its own name. A job has `models` for that, since its Gym speaks
@@ -62,24 +62,6 @@ def route_of(
     }
     _refuse_model_secrets(left, models)
     return Route(list(models.values()), rest, left)
-
-
-def settings_of(
-    models: Sequence[ModelSpec], taken: Mapping[str, Any], reference_of: Callable[[SecretValue], str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """The way back: Gym's settings for the models, and the variables (by reference) that their keys are read from.
-    `taken` are names of variables in use."""
-    settings: dict[str, str] = {}
-    variables: dict[str, str] = {}
-    for model in models:
-        key = NO_KEY
-        if model.api_key is not None:
-            variable = _free(gym_models.setting(model.name, "api_key").upper(), {**taken, **variables})
-            variables[variable] = reference_of(model.api_key)
-            key = f"${{oc.env:{variable}}}"
-        values = {"base_url": model.base_url, "api_key": key, "model_name": model.model}
-        settings |= {gym_models.setting(model.name, what): values[what] for what in gym_models.FIELDS}
-    return settings, variables
 
 
 def _models_in(params: Mapping[str, Any]) -> Iterator[str]:
@@ -209,12 +191,3 @@ def _refuse_model_secrets(env_secrets: Mapping[str, SecretValue], models: Mappin
                     f"of model `{model.name}`; environment code reads what env_secrets hold. Put other values into a "
                     "Secret of their own"
                 )
-
-
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    number = 1
-    free = name
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free
