@@ -22,8 +22,7 @@ from . import cancel as cancelling
 from . import exits, listing, report, results, submit
 from .completion import files, job_names, namespaces
 from .exits import ExitCode
-from .explain import explain as explained
-from .explain import print_explanation
+from .explain import explain, print_explanation
 from .logs import Follower, JsonSink, Part, TextSink, are_gone, print_bundle_logs, print_logs
 from .output import Output, TableOutput, console, parse_span, print_json, say
 from .watch import watch as watch_job
@@ -199,7 +198,7 @@ def explain_command(
     """Say why a job is where it is, and what to do about it."""
     with _reported():
         kubectl = Kubectl.find(kubeconfig, context, namespace)
-        found = explained(kubectl, get_job(kubectl, job))
+        found = explain(kubectl, get_job(kubectl, job))
         if output is Output.JSON:
             print_json(found.to_dict())
         else:

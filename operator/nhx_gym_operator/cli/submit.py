@@ -24,7 +24,7 @@ from ..client.errors import KubectlError, Refused, UsageProblem, UserError
 from ..client.jobs import Body, Job
 from ..client.kubectl import Kubectl
 from ..submission.convert import DEFAULT_RESULTS, job_of, manifest_of, new_name
-from ..submission.spec_file import explained, is_spec_file, parse_spec
+from ..submission.spec_file import faults_of, is_spec_file, parse_spec
 from ..submission.target import AgentEvalInputSpec
 from . import local_files
 
@@ -127,7 +127,7 @@ def from_file(
         try:
             return from_spec(parse_spec(objects[0], source), source, flags, name, namespace, secret_names)
         except ValidationError as error:
-            raise UsageProblem(f"what the flags say is not valid: {explained(error)}") from None
+            raise UsageProblem(f"what the flags say is not valid: {faults_of(error)}") from None
     others = [*flags.given(), *(["--secret"] if secret_names else [])]
     if others:
         raise UsageProblem(

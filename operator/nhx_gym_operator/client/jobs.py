@@ -161,7 +161,7 @@ def get_jobs(kubectl: Kubectl, *, all_namespaces: bool = False, selector: str | 
     try:
         items = kubectl.json("get", JOB_RESOURCE, *flags)["items"]
     except KubectlError as error:
-        raise _explained(error, "", kubectl.namespace) from None
+        raise _as_not_found(error, "", kubectl.namespace) from None
     return sorted((Job(item) for item in items), key=lambda job: (job.body["metadata"]["creationTimestamp"], job.name))
 
 
@@ -169,10 +169,10 @@ def get_job(kubectl: Kubectl, name: str) -> Job:
     try:
         return Job(kubectl.json("get", JOB_RESOURCE, name))
     except KubectlError as error:
-        raise _explained(error, name, kubectl.namespace) from None
+        raise _as_not_found(error, name, kubectl.namespace) from None
 
 
-def _explained(error: KubectlError, name: str, namespace: str | None) -> UserError:
+def _as_not_found(error: KubectlError, name: str, namespace: str | None) -> UserError:
     where = f"namespace `{namespace}`" if namespace else "the namespace of the current context"
     if error.kind_unknown:
         return NotFound(NOT_INSTALLED)

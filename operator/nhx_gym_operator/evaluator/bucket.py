@@ -70,14 +70,14 @@ class BundleBucket:
         Afterwards the bucket's own listing must show each with its size and the tag that its upload was answered with.
         """
         *first, last = files.items()
-        with self._explained():
+        with self._as_bucket_errors():
             tags = await _each(self._put, first)
             tags |= await _each(self._put, [last])
             await self._verify({key: (_size(content), tags[key]) for key, content in files.items()})
 
     async def list(self, folder: str) -> dict[str, int]:
         """Key below `folder` to size in bytes, of every object there that is a file."""
-        with self._explained():
+        with self._as_bucket_errors():
             return {
                 key.removeprefix(f"{folder}/"): size
                 async for key, size, _ in self._listed(folder)
@@ -94,7 +94,7 @@ class BundleBucket:
         async def fetch(name: str, size: int) -> None:
             await self._get(f"{folder}/{name}", target / name, size)
 
-        with self._explained():
+        with self._as_bucket_errors():
             await _each(fetch, names.items())
         return len(names)
 
@@ -128,7 +128,7 @@ class BundleBucket:
         return f"bucket {self.address.bucket!r} at {self.address.endpoint or 'Amazon S3'} ({self._field})"
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _as_bucket_errors(self) -> Iterator[None]:
         try:
             yield
         except (BaseError, OSError, ValueError) as error:

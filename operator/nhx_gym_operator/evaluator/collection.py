@@ -17,7 +17,7 @@ from .collect import AggregatesMissing, Collector
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .journal import Journal
-from .outcome import MAX_MESSAGE
+from .outcome import MAX_OUTCOME_MESSAGE
 from .progress import ProgressState
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure, Rollout, judge, stamped_result
@@ -66,7 +66,7 @@ class Collection:
             if not self.journal.results:
                 raise
             self.stopped = failure
-            self.lacks.append(f"runner.gym.* is missing: {failure.message[:MAX_MESSAGE]}")
+            self.lacks.append(f"runner.gym.* is missing: {failure.message[:MAX_OUTCOME_MESSAGE]}")
             return None
         finally:
             self.progress.stage = Stage.SCORING

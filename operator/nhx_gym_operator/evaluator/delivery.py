@@ -16,7 +16,7 @@ from nhx_gym_operator.api.wire import EvaluatorPlan, Outcome, Stage
 
 from .bucket import BucketError
 from .journal import Journal
-from .outcome import MAX_MESSAGE
+from .outcome import MAX_OUTCOME_MESSAGE
 from .plan import Paths
 from .provenance import PROVENANCE, encoded
 from .report import write_report
@@ -86,10 +86,10 @@ class Delivery:
     def _not_brought(self, outcome: Outcome, error: BucketError) -> Outcome:
         """Complete without the bundle in its place if a claim has it: then nothing is lost."""
         log.error("the bundle could not be uploaded: %s", error)
-        words = f"the bundle could not be uploaded: {error}"[:MAX_MESSAGE]
+        words = f"the bundle could not be uploaded: {error}"[:MAX_OUTCOME_MESSAGE]
         update: dict[str, Any] = {"upload_failed": True}
         if outcome.state == "Failed":
-            update["message"] = f"{outcome.message}; {words}"[:MAX_MESSAGE]
+            update["message"] = f"{outcome.message}; {words}"[:MAX_OUTCOME_MESSAGE]
         elif self.plan.results_location.startswith(CLAIM_LOCATION):
             update["degraded"] = [f"{words}; it is on {self.plan.results_location}", *outcome.degraded]
         else:

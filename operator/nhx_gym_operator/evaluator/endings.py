@@ -20,7 +20,7 @@ from .trust import NoCertificates
 log = logging.getLogger(__name__)
 
 
-def explained(error: Exception, volume: Path, location: str) -> JobFailed:
+def end_by(error: Exception, volume: Path, location: str) -> JobFailed:
     """The job's end. `location` is the results volume in a user's words."""
     full = _full_volume(error, volume, location)
     if full is not None:

@@ -25,7 +25,7 @@ class GymEnd:
     killed: int = 0
 
 
-def explained(message: str, file: str, lines: Iterable[str]) -> str:
+def with_log(message: str, file: str, lines: Iterable[str]) -> str:
     """A message with the log that explains it and its last lines, as many as a status has room for."""
     last = ending(lines)
     return f"{message}; gym_run/{file} ends:\n{last}" if last else f"{message}; see gym_run/{file}"

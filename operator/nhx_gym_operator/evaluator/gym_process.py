@@ -31,7 +31,7 @@ from nhx_gym_operator.api.wire import (
 )
 
 from .errors import JobFailed
-from .gym_logs import explained
+from .gym_logs import with_log
 from .process_group import end_group
 
 VENV_DIR_ENV = "NEMO_GYM_VENV_DIR"
@@ -213,7 +213,7 @@ class GymProcess:
         await drain_pumps(self.pumps, grace_s=min(self.grace_s, 5.0), what=self.name)
         return killed
 
-    def explained(self, message: str) -> str:
+    def with_log(self, message: str) -> str:
         """`message` with the log that says most about its end, and that log's last lines."""
         last = next((log for log in reversed(self.logs) if log.tail), self.logs[0])
-        return explained(message, last.path.name, last.tail)
+        return with_log(message, last.path.name, last.tail)

@@ -22,7 +22,7 @@ from nhx_gym_operator.api.conditions import SandboxReason
 from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState, http_url
 
 from .errors import JobFailed
-from .gym_logs import GymEnd, explained, host_log, last_lines
+from .gym_logs import GymEnd, host_log, last_lines, with_log
 from .progress import ProgressState
 
 REGISTER_WAIT_S = 900.0
@@ -207,7 +207,7 @@ class HostRegistry:
             self._say()
 
     def _fail(self, slot: _Slot, registration: HostRegistration) -> None:
-        words = explained(registration.message[:500], host_log(registration.ordinal), registration.output_tail)
+        words = with_log(registration.message[:500], host_log(registration.ordinal), registration.output_tail)
         if slot.host is None:
             failure = JobFailed(
                 SandboxReason.HOST_STARTUP_FAILED, f"gym host {registration.ordinal} could not start Gym: {words}"

@@ -24,7 +24,8 @@ from .plan import Paths
 from .rollouts import Failure
 
 GYM = "runner.gym."
-MAX_MESSAGE = 1500
+MAX_OUTCOME_MESSAGE = 1500
+"""Characters of what a job ends with: a termination message has 4,096 bytes for that and the aggregates."""
 SDK_PACKAGE = "nemo-helix-plugin"
 PACKAGES = (SDK_PACKAGE, "nemo-sandboxed-gym", "nhx-gym-operator")
 GYM_PACKAGES = ("nemo-gym", "ray")
@@ -128,7 +129,8 @@ def base_outcome(
 def unplanned_outcome(message: str) -> Outcome:
     """The outcome of an evaluator that does not know what to evaluate."""
     progress = Progress(stage=Stage.STARTING, attempt=0)
-    return Outcome(state="Failed", reason=RunReason.EVALUATION_FAILED, message=message[:MAX_MESSAGE], progress=progress)
+    message = message[:MAX_OUTCOME_MESSAGE]
+    return Outcome(state="Failed", reason=RunReason.EVALUATION_FAILED, message=message, progress=progress)
 
 
 def _aggregate(score: AggregateScore) -> Aggregate:

@@ -16,9 +16,9 @@ from nhx_gym_operator.api.wire import EvaluatorPlan, Outcome
 
 from .errors import JobFailed
 from .gateway import ModelGateway
-from .gym_logs import GymEnd, explained
+from .gym_logs import GymEnd, with_log
 from .hosts import HostRegistry
-from .outcome import MAX_MESSAGE, Verdict, aggregates_of, base_outcome, own_versions, verdict, write_outcome
+from .outcome import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, own_versions, verdict, write_outcome
 from .plan import Paths
 from .progress import ProgressState
 from .provenance import Provenance
@@ -91,7 +91,7 @@ class Reporter:
         if end.killed:
             grace = f"{self.plan.target.shutdown_grace_s:g} s (spec.target.gym.shutdownGraceSeconds)"
             message = f"{end.killed} processes of Gym did not end within {grace} and were killed"
-            self.warnings.append(explained(message, end.file, end.lines))
+            self.warnings.append(with_log(message, end.file, end.lines))
         total = self.progress.total
         done = total - len(failures)
         judged = verdict(self.plan, done=done, total=total, failures=failures)
@@ -105,7 +105,7 @@ class Reporter:
         elif not done and self.gateway is not None:
             for name, words in self.gateway.dead_models().items():
                 outcome.reason = RunReason.MODEL_UNAVAILABLE
-                outcome.message = f"model {name} answered no call: {words}"[:MAX_MESSAGE]
+                outcome.message = f"model {name} answered no call: {words}"[:MAX_OUTCOME_MESSAGE]
         return outcome
 
     def write(self, outcome: Outcome) -> None:
@@ -157,7 +157,7 @@ class Reporter:
         # What this process knows itself, no host may say otherwise.
         versions = (self.registry.versions if self.registry else {}) | own_versions()
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
-        outcome.state, outcome.reason, outcome.message = state, reason, readable(message[:MAX_MESSAGE])
+        outcome.state, outcome.reason, outcome.message = state, reason, readable(message[:MAX_OUTCOME_MESSAGE])
         warnings = [*self.warnings, *self._unmetered_warnings()]
         outcome.warnings = [readable(words) for words in warnings]
         outcome.host_kernel = self.registry.kernel if self.registry else ""
@@ -174,8 +174,8 @@ class Reporter:
 def _explain(outcome: Outcome, stopped: JobFailed, judged: Verdict, end: GymEnd) -> None:
     """Why collection ended early says more than a count."""
     outcome.state, outcome.reason = "Failed", stopped.reason
-    message = f"{stopped.message}; {judged.message}"[:MAX_MESSAGE]
+    message = f"{stopped.message}; {judged.message}"[:MAX_OUTCOME_MESSAGE]
     if stopped.reason in _WITH_THE_LOG:
-        message = explained(message[:_BESIDE_A_LOG], end.file, end.lines)
+        message = with_log(message[:_BESIDE_A_LOG], end.file, end.lines)
     outcome.message = readable(message)
     outcome.failure_class = stopped.failure_class or judged.failure_class

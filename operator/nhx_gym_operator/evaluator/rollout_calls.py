@@ -29,7 +29,7 @@ from nhx_gym_operator.api.conditions import ConditionType, NoticeReason
 from nhx_gym_operator.api.wire import FailureClass, ModelUsage, Notice
 
 from .metering import Tokens, count_answer
-from .rollouts import MAX_MESSAGE, Failure, RolloutKey
+from .rollouts import MAX_FAILURE_MESSAGE, Failure, RolloutKey
 
 _MARK = re.compile(r"nhx-call-[0-9a-f]{12}")
 _ID = re.compile(r"(\d{1,9})-(\d{1,9})")
@@ -51,7 +51,7 @@ class FailedCall:
     @property
     def failure(self) -> Failure:
         """What it makes of its rollout."""
-        return Failure(self.failure_class, f"model {self.model}: {self.message}"[:MAX_MESSAGE])
+        return Failure(self.failure_class, f"model {self.model}: {self.message}"[:MAX_FAILURE_MESSAGE])
 
 
 @dataclass(slots=True)

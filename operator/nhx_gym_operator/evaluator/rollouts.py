@@ -30,7 +30,8 @@ MODEL_USAGE = "_nhx_model_usage"
 """Key under which a result carries what the gateway counted of the rollout's model calls, whatever came under it."""
 BESIDE_GYMS = frozenset({MODEL_CALLS, MODEL_USAGE})
 """Keys of a result that Gym's own files do not have."""
-MAX_MESSAGE = 2000
+MAX_FAILURE_MESSAGE = 2000
+"""Characters of why one rollout has no reward, in the journal and the bundle."""
 MAX_ATTEMPTS = 1000
 """A higher `_ng_attempt_index` is none of Gym's. The SDK makes a file name of it."""
 
@@ -56,7 +57,7 @@ class Failure:
     """What the gateway counted of its model calls, by model: `ModelUsage` without what is nothing."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", readable(self.message[:MAX_MESSAGE]))
+        object.__setattr__(self, "message", readable(self.message[:MAX_FAILURE_MESSAGE]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
 def innermost(text: str) -> str:
     """The cause in an error text of Gym, whose servers wrap each other's answers: what the innermost
     one said, without the escapes that each layer added."""
-    cause = text.rpartition(_WRAPPED)[2][: 4 * MAX_MESSAGE]
+    cause = text.rpartition(_WRAPPED)[2][: 4 * MAX_FAILURE_MESSAGE]
     return re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))
 
 

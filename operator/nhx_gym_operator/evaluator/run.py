@@ -18,7 +18,7 @@ from .collect.through_hosts import ThroughHosts
 from .collection import Collection
 from .dataset import Dataset
 from .delivery import Delivery
-from .endings import explained
+from .endings import end_by
 from .errors import JobFailed
 from .gym_process import hidden_values, runtime_config
 from .journal import Journal
@@ -142,4 +142,4 @@ class Evaluation:
         return InContainer(config, directory, token, self._calls, hidden_values(target, token))
 
     def _failed(self, error: Exception) -> Outcome:
-        return self._report.failed(explained(error, self.paths.results, self.plan.results_location))
+        return self._report.failed(end_by(error, self.paths.results, self.plan.results_location))

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from .errors import UnsubmittableRunnerError
 from .plain import plain
-from .spec_file import explained
+from .spec_file import faults_of
 from .target import GymPlacement, GymRunnerTarget
 
 _AGENT = {"agent": "component", "agent_config": "config"}
@@ -45,7 +45,7 @@ def target_of_runner(runner: Any, placement: GymPlacement | None = None) -> GymR
             {**fields, "source": {**source, "instance": placement.agent_ref_name}, "environment": placement.environment}
         )
     except ValidationError as error:
-        raise UnsubmittableRunnerError(f"{name}.config: {explained(error)}") from None
+        raise UnsubmittableRunnerError(f"{name}.config: {faults_of(error)}") from None
 
 
 def _why_not(runner: Any) -> str:

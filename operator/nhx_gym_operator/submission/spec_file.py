@@ -46,12 +46,12 @@ def parse_spec(value: Any, label: str) -> AgentEvalInputSpec:
         fields = {name: plain(value[name], str(name)) for name in value}
         return AgentEvalInputSpec.model_validate(fields)
     except ValidationError as error:
-        raise SubmissionError(f"{label}: {explained(error)}") from None
+        raise SubmissionError(f"{label}: {faults_of(error)}") from None
     except ValueError as error:
         raise SubmissionError(f"{label}: {error}") from None
 
 
-def explained(error: ValidationError) -> str:
+def faults_of(error: ValidationError) -> str:
     """Each fault with its field, without the value that stands there."""
     faults = []
     for fault in error.errors(include_input=False, include_url=False, include_context=False):

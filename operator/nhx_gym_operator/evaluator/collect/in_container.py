@@ -38,7 +38,7 @@ from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
 from ..rollout_calls import RolloutCalls
-from ..rollouts import BESIDE_GYMS, MAX_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
+from ..rollouts import BESIDE_GYMS, MAX_FAILURE_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .protocol import AggregatesMissing, Record
 
 POLL_S = 0.25
@@ -112,8 +112,8 @@ class InContainer:
                 break
         for rollout in missing.values():
             words = f"`gym eval run` ended without a result for it, {idle_runs} times in a row"
-            words = self._last_run.explained(words) if self._last_run else words
-            await record(rollout, Failure(FailureClass.ENVIRONMENT, words[:MAX_MESSAGE]))
+            words = self._last_run.with_log(words) if self._last_run else words
+            await record(rollout, Failure(FailureClass.ENVIRONMENT, words[:MAX_FAILURE_MESSAGE]))
 
     async def aggregate(
         self, rollouts: Sequence[Rollout], results: Mapping[RolloutKey, Mapping[str, Any]]
@@ -163,11 +163,11 @@ class InContainer:
                 code = await process.process.wait()
         except TimeoutError as error:
             message = f"`gym env validate` did not finish within {VALIDATE_TIMEOUT_S:.0f} s"
-            raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, process.explained(message)) from error
+            raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, process.with_log(message)) from error
         finally:
             await process.stop()
         if code != 0:
-            words = process.explained("Gym refuses this configuration (`gym env validate`)")
+            words = process.with_log("Gym refuses this configuration (`gym env validate`)")
             raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
 
     async def _until_ready(self, servers: GymProcess, log_file: Path) -> None:
@@ -175,7 +175,7 @@ class InContainer:
             async with asyncio.timeout(self._config.startup_timeout_s):
                 while not _READY.search(_text(log_file)):
                     if servers.returncode is not None:
-                        words = servers.explained(f"`gym env start` ended with {servers.returncode}")
+                        words = servers.with_log(f"`gym env start` ended with {servers.returncode}")
                         raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:
@@ -185,7 +185,7 @@ class InContainer:
                 f"Gym's servers were not ready within {self._config.startup_timeout_s:g} s"
                 f" (spec.target.gym.startupTimeoutSeconds){waits}"
             )
-            raise JobFailed(SandboxReason.STARTUP_TIMEOUT, servers.explained(message)) from error
+            raise JobFailed(SandboxReason.STARTUP_TIMEOUT, servers.with_log(message)) from error
 
     async def _run_missing(
         self, missing: Mapping[RolloutKey, Rollout], record: Record, is_spent: Callable[[], bool]
@@ -254,11 +254,11 @@ class InContainer:
         finally:
             await run.stop()
         if code != 0:
-            raise AggregatesMissing(run.explained("`gym eval run` could not compute them"))
+            raise AggregatesMissing(run.with_log("`gym eval run` could not compute them"))
 
     def _check_servers(self) -> None:
         if self._servers is not None and self._servers.returncode is not None:
-            words = self._servers.explained(f"Gym's servers ended with {self._servers.returncode} during collection")
+            words = self._servers.with_log(f"Gym's servers ended with {self._servers.returncode} during collection")
             raise JobFailed(SandboxReason.HOST_LOST, words, FailureClass.KILLED)
 
     def _with_calls(self, row: dict[str, Any]) -> dict[str, Any]:

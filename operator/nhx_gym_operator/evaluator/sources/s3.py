@@ -121,7 +121,7 @@ class SourceBucket:
         except (BaseError, FileNotFoundError, ValueError) as error:
             if isinstance(error, StagingError):
                 raise
-            raise StagingError(self._explained(error)) from error
+            raise StagingError(self._words(error)) from error
         folders = {parent for key in found for parent in _parents(key)} | {self._prefix}
         clash = next((key for key in sorted(found) if key in folders and found[key]), None)
         if clash:
@@ -139,7 +139,7 @@ class SourceBucket:
         path = "/".join(quote(part, safe="") for part in (self._fetch.bucket, *key.split("/")))
         return URL(f"{str(self._endpoint).rstrip('/')}/{path}", encoded=True)
 
-    def _explained(self, error: Exception) -> str:
+    def _words(self, error: Exception) -> str:
         """The server's or obstore's words without debug output, and the field to look at."""
         if self._proxy.trouble:
             return f"{self.name} cannot be listed: {self._proxy.trouble}; look at source.s3.endpoint"
