@@ -183,14 +183,16 @@ class Endpoint(BaseHTTPRequestHandler):
         pass
 
 
-def test_the_command_that_tries_a_key_sends_it_and_has_it_on_no_command_line(cluster, tmp_path):
+@pytest.mark.parametrize("answer", ["HTTP 401: bad key", "HTTP 404: no such model", "something else"])
+def test_the_command_that_tries_a_model_sends_its_key_and_has_it_on_no_command_line(cluster, tmp_path, answer):
+    Endpoint.asked.clear()
     endpoint = HTTPServer(("127.0.0.1", 0), Endpoint)
     threading.Thread(target=endpoint.handle_request, daemon=True).start()
     url = f"http://127.0.0.1:{endpoint.server_address[1]}/v1"
-    message = "model policy answered no call: HTTP 401 from the model server: bad key"
+    message = f"model policy answered no call: {answer}"
     models = [SPEC["models"][0] | {"baseUrl": url}]
     body = job(spec={"models": models}, phase="Failed", conditions=failed("ModelUnavailable", message))
-    tries = next(line for line in advice.advice(Job(body), body["status"]["conditions"][-1]) if line[:3] == "Try")
+    tries = next(line for line in advice.advice(Job(body), body["status"]["conditions"][-1]) if "curl" in line)
     # Renders the one template that is asked for, as kubectl does.
     kubectl = tmp_path / "kubectl"
     kubectl.write_text('#!/bin/sh\nprintf %s "$7" | sed "s/^go-template=//; s/{{[^}]*}}/sk-the-key/"\n')

@@ -182,7 +182,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     RunReason.CALL_LIMIT_REACHED: _FEWER_CALLS,
     RunReason.MODEL_TIME_LIMIT_REACHED: _FEWER_CALLS,
     RunReason.MODEL_UNAVAILABLE: (
-        "Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}.",
+        "Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}. {list_models}.",
         _AGAIN,
     ),
     RunReason.COLLECTION_TIMEOUT: (
@@ -250,10 +250,7 @@ SELF_EXPLAINED = frozenset(
 _KEY_REFUSED = (
     "The endpoint refused the key: check the value of key {key} in Secret {secret} (no quotes, no line end, the right "
     "endpoint), and that it may use model {model}.",
-    # By standard input: a key on a command line is shown to everybody on the machine, and kept in the shell's history.
-    "Try it: `kubectl get secret {secret} -n {namespace} -o "
-    'go-template=\'header = "Authorization: Bearer {{{{index .data "{key}" | base64decode}}}}"\' | '
-    "curl --config - {base_url}/models`.",
+    "Try it: {list_models}.",
     _AGAIN,
 )
 _KEY_WANTED = (
@@ -264,8 +261,9 @@ _KEY_WANTED = (
 )
 _NOT_THERE = (
     "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
-    "({model}); `curl {base_url}/models` lists its models. With target.gym.modelType openai_model it must serve "
-    "/responses; the other model types use /chat/completions.",
+    "({model}). With target.gym.modelType openai_model it must serve /responses; the other model types use "
+    "/chat/completions.",
+    "See which models it has: {list_models}.",
     _AGAIN,
 )
 _DISTRUSTED = (
@@ -369,12 +367,14 @@ def _facts(job: Job, message: str) -> dict[str, str]:
     named = _SECRET.search(message)
     secret = named["name"] if named else reference.get("name", "?")
     fileset, config_map = _FILESET.search(message), _CONFIG_MAP.search(message)
+    base_url = model.get("baseUrl", "?").rstrip("/")
     return {
         "job": job.name,
         "namespace": job.namespace,
         "uid": job.uid,
         "gym_role": "evaluator" if job.status.get("placement") == Placement.COLOCATED else "host",
-        "base_url": model.get("baseUrl", "?").rstrip("/"),
+        "base_url": base_url,
+        "list_models": _listing_of_models(base_url, reference, job.namespace),
         "model": model.get("model", "?"),
         "secret": secret,
         "key": (named and named["key"]) or _key_of(spec, secret),
@@ -382,6 +382,20 @@ def _facts(job: Job, message: str) -> dict[str, str]:
         "fileset": fileset["name"] if fileset else "NAME",
         "config_map": config_map["name"] if config_map else "NAME",
     }
+
+
+def _listing_of_models(base_url: str, reference: Body, namespace: str) -> str:
+    """The command that asks the endpoint for its models as the evaluator would, with the key where there is one."""
+    if not reference:
+        return f"`curl {base_url}/models`"
+    # By standard input: a key on a command line is shown to everybody on the machine, and kept in the shell's history.
+    key = f'{{{{index .data "{reference["key"]}" | base64decode}}}}'
+    header = f'header = "Authorization: Bearer {key}"'
+    return (
+        f"`kubectl get secret {reference['name']} -n {namespace} -o go-template='{header}' | "
+        f"curl --config - {base_url}/models` (with the key, which stays off the command line; it takes the right to "
+        "read that Secret)"
+    )
 
 
 def _model_of(job: Job, message: str) -> Body:
