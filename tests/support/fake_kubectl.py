@@ -5,8 +5,8 @@ The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json`, `pods.json`, `events.json` an
 appended to `sent.json`. `script.json` may set `reader_state` and `fetch_state` (the states of a created pod's container
 and of its init container), `fail` (verb to stderr), `fail_kind` (resource to stderr), `fail_create` (kind to the stderr
 of each further create, in order), `slow_create` (kind to the seconds that its create takes), `hang` (verbs that never
-end),
-`cut_stream_after` (bytes of a tar that arrive), `story` (what the job's status becomes with each further look at it).
+end), `cut_stream_after` (bytes of a tar that arrive), `story` (what the job's status becomes with each further look at
+it). `cut_logs.json` may list the lines after which each further reading of a log breaks off.
 """
 
 import json
@@ -208,4 +208,13 @@ def _logs(folder: Path, rest: list[str]) -> None:
     path = folder / "logs" / rest[0] / container
     if not path.exists():
         sys.exit(f'Error from server (BadRequest): container "{container}" has no log')
-    sys.stdout.write(path.read_text())
+    cuts = _load(folder, "cut_logs", [])
+    cut = cuts.pop(0) if cuts else None
+    (folder / "cut_logs.json").write_text(json.dumps(cuts))
+    lines = path.read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines[:cut] if cut else lines):
+        # As a node stamps them, with as many digits as it takes.
+        stamp = f"2026-01-01T00:00:00.{number:03d}".rstrip("0").rstrip(".") + "Z "
+        sys.stdout.write(stamp + line if "--timestamps" in rest else line)
+    if cut:
+        sys.exit("error: unexpected EOF")

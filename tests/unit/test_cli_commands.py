@@ -88,7 +88,7 @@ def test_a_directory_with_files_in_it_is_refused_before_the_cluster_is_asked_for
 
     result = call("download", "mcqa", tmp_path)
 
-    assert result.exit_code == 1 and "is not empty" in result.output
+    assert result.exit_code == ExitCode.USAGE and "is not empty" in result.output
     assert cluster.calls("create") == []
 
 
@@ -403,6 +403,23 @@ def test_following_prints_each_line_with_its_container_and_ends_with_the_job(clu
     assert "mcqa-host-0-1/gym-host | ready" in result.output
 
 
+def test_a_log_that_breaks_off_is_taken_up_again_and_no_line_is_lost_or_told_twice(cluster, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.cli.logs.POLL_SECONDS", 0.01)
+    cluster.write("jobs", [job(phase="Running")])
+    cluster.write("pods", [evaluator(states={"agent-evaluate": {"running": {}}})])
+    written = [f"line {number}" for number in range(14)]
+    cluster.add_log("mcqa-evaluator-1", "agent-evaluate", "\n".join(written) + "\n")
+    monkeypatch.setattr("nhx_gym_operator.cli.logs.DRAIN_SECONDS", 3.0)
+    cluster.write("cut_logs", [3, 11])
+    cluster.write("script", {"story": [{}] * 8 + [{"phase": "Succeeded"}]})
+
+    result = call("logs", "mcqa", "--follow")
+
+    assert result.exit_code == 0, result.output
+    assert [line.partition(" | ")[2] for line in result.stdout.splitlines()] == written
+    assert "broke off, taking it up again: unexpected EOF" in result.stderr
+
+
 AGGREGATES = [
     {
         "name": "gym_reward.reward",
@@ -449,6 +466,61 @@ def test_a_job_without_a_score_says_why(cluster):
     result = call("results", "mcqa")
 
     assert result.exit_code == ExitCode.NOT_FOUND and "the model refused every call" in result.output
+
+
+def test_results_as_json_say_what_there_is_and_end_as_a_job_without_a_score_does(cluster):
+    cluster.write("jobs", [job(phase="Running", progress={"summary": "3/10"})])
+
+    result = call("results", "mcqa", "-o", "json")
+
+    assert result.exit_code == ExitCode.NOT_FOUND and "3/10 rollouts are recorded" in result.stderr
+    assert json.loads(result.stdout)["progress"] == {"summary": "3/10"}
+
+
+FORBIDDEN = 'Error from server (Forbidden): pods "x" is forbidden: User "me" cannot get resource "pods/log"'
+
+
+@pytest.mark.parametrize("flags", [(), ("--follow",), ("-o", "json")])
+def test_logs_that_may_not_be_read_are_refused_and_no_line_of_them_is_made_up(cluster, flags):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    cluster.write("script", {"fail": {"logs": FORBIDDEN}})
+
+    result = call("logs", "mcqa", *flags)
+
+    assert result.exit_code == ExitCode.REFUSED and FORBIDDEN in result.stderr, result.output
+    assert "Forbidden" not in result.stdout
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_one_line(cluster):
+    log = "E1130 04:46:03.123456   12345 memcache.go:265] couldn't get current server API group list: dial tcp"
+    said = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
+    cluster.write("script", {"fail": {"get": f"{log}\n{log}\n{said}"}})
+
+    result = call("results", "mcqa")
+
+    assert result.exit_code == ExitCode.ERROR
+    assert result.stderr == f"error: kubectl get agentevaljobs.evals.nhx.io mcqa failed: {said}\n"
+
+
+def test_a_kubectl_that_is_none_is_said_to_be(cluster, tmp_path, monkeypatch):
+    program = tmp_path / "other"
+    program.write_text("#!/bin/sh\necho hello\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("KUBECTL", str(program))
+
+    result = call("results", "mcqa")
+
+    assert result.exit_code == ExitCode.ERROR and "Is " + str(program) + " a kubectl?" in result.stderr
+
+
+def test_a_report_that_could_not_be_brought_leaves_no_folder_behind(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    cluster.write("jobs", [job()])
+
+    assert call("report", "mcqa").exit_code == ExitCode.ERROR
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_a_job_that_does_not_exist_is_named_with_its_namespace(cluster):

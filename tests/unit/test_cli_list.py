@@ -126,6 +126,29 @@ def test_a_cancellation_does_not_wait_longer_than_it_was_told(three, monkeypatch
     assert call("cancel", "two", "--wait", "--timeout=0.05").exit_code == ExitCode.TIMEOUT
 
 
+def test_several_jobs_are_cancelled_all_though_one_is_not_there(three):
+    result = call("cancel", "one", "nowhere", "two", "-o", "json")
+    assert result.exit_code == ExitCode.NOT_FOUND and "no AgentEvalJob `nowhere`" in result.stderr
+    assert [told["name"] for told in json.loads(result.stdout)] == ["one", "two"]
+    assert [body.get("spec", {}).get("cancel") for body in three.read("jobs")] == [None, True, None]
+
+
+def test_all_jobs_are_asked_to_end_before_one_is_waited_for(cluster, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.cli.cancel.POLL_SECONDS", 0.01)
+    cluster.write("jobs", [job(name, phase="Running") for name in ("one", "two")])
+    result = call("cancel", "one", "two", "--wait", "--timeout=0.05", "-o", "json")
+    assert result.exit_code == ExitCode.TIMEOUT
+    assert [body["spec"]["cancel"] for body in cluster.read("jobs")] == [True, True]
+    assert [told["name"] for told in json.loads(result.stdout)] == ["one", "two"]
+
+
+@pytest.mark.parametrize("command", [("cancel", "two"), ("submit", "job.yaml")])
+def test_a_time_to_wait_without_waiting_is_a_mistake(three, command):
+    result = call(*command, "--timeout=5m")
+    assert result.exit_code == ExitCode.USAGE and "--wait" in result.stderr
+    assert three.calls() == []
+
+
 # report
 
 

@@ -204,9 +204,14 @@ def test_a_manifest_from_standard_input_may_be_given_another_name(cluster):
         ("a: [", "neither YAML nor JSON"),
         ("kind: ConfigMap", "holds no AgentEvalJob"),
         (MANIFEST + "---\n" + MANIFEST, "one is submitted at a time"),
+        ("{kind: List, items: 3}", "holds no AgentEvalJob"),
+        ("kind: AgentEvalJob", "an object of kind AgentEvalJob has no apiVersion"),
+        (MANIFEST.replace("{name: mine}", "mine"), "an object of kind AgentEvalJob has no metadata"),
+        (MANIFEST.replace("{tasks: {}}", "{labels: {since: 2026-01-01}}"), "AgentEvalJob.spec.labels.since is a date"),
+        (MANIFEST.replace('"{}"', ".nan"), "ConfigMap.data.rows.jsonl is nan"),
     ],
 )
-def test_a_file_without_a_job_is_refused(cluster, tmp_path, content, words):
+def test_a_file_that_cannot_be_sent_is_refused(cluster, tmp_path, content, words):
     (tmp_path / "job.yaml").write_text(content)
 
     result = call("submit", tmp_path / "job.yaml")
@@ -229,6 +234,20 @@ def test_flags_that_are_missing_are_named(cluster):
 
     assert result.exit_code == ExitCode.USAGE
     assert "--resources-server, --dataset, --base-url, --model" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--hydra-param=a=2026-01-01", "--hydra-param a is a date"),
+        ("--hydra-param=a.b=.nan", "--hydra-param a.b is nan"),
+    ],
+)
+def test_a_setting_that_json_has_no_form_for_is_refused(cluster, flag, words):
+    result = call("submit", *FLAGS, BUNDLED, flag)
+
+    assert result.exit_code == ExitCode.USAGE and words in result.stderr
+    assert nothing_was_sent(cluster)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +357,37 @@ def test_an_api_server_that_refuses_is_quoted(cluster):
     result = call("submit", *FLAGS, BUNDLED)
 
     assert result.exit_code == ExitCode.REFUSED and words in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (
+            'Error from server (NotFound): error when creating "STDIN": namespaces "nope" not found',
+            ExitCode.REFUSED,
+            "there is no namespace `nope`",
+        ),
+        (
+            'error: the namespace from the provided object "a" does not match the namespace "b". You must pass '
+            "'--namespace=a' to perform this operation.",
+            ExitCode.REFUSED,
+            "--namespace=a",
+        ),
+        ('error: resource mapping not found: no matches for kind "AgentEvalJob"', ExitCode.REFUSED, "not installed"),
+        ("Unable to connect to the server: dial tcp: lookup nowhere", ExitCode.ERROR, "lookup nowhere"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["create", "apply"])
+def test_what_keeps_a_job_from_being_made_is_said_for_it_and_for_what_stands_beside_it(
+    cluster, tmp_path, verb, words, code, told
+):
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+    cluster.write("script", {"fail": {verb: words}})
+
+    result = call("submit", tmp_path / "job.yaml")
+
+    assert result.exit_code == code and told in result.stderr
+    assert "ConfigMap `rows`" in result.stderr, "what became of it, or that it was the one"
 
 
 def test_a_submission_that_waits_ends_with_the_jobs_end(cluster, monkeypatch):

@@ -36,6 +36,7 @@ from .output import print_json_line
 
 POLL_SECONDS = 2.0
 """How often a follower looks for pods that were not there before."""
+_DRAIN_PAUSE_SECONDS = 0.1
 DRAIN_SECONDS = 30.0
 """How long the last lines may take after the job has finished."""
 LOGS_TIMEOUT_SECONDS = 300.0
@@ -67,6 +68,7 @@ class Source:
     container: str
     state: str
     has_log: bool
+    ended: bool = True
 
     @property
     def header(self) -> str:
@@ -122,7 +124,7 @@ def sources_of(pods: list[Body], role: Part | None = None) -> list[Source]:
 def _source(pod: Body, container: str) -> Source:
     state = container_state(pod, container)
     has_log = "running" in state or "terminated" in state
-    return Source(pod["metadata"]["name"], container, _describe(pod, state), has_log)
+    return Source(pod["metadata"]["name"], container, _describe(pod, state), has_log, "terminated" in state)
 
 
 def _describe(pod: Body, state: Body) -> str:
@@ -142,22 +144,24 @@ def print_logs(kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, 
     sources = sources_of(pods, role)
     if not sources:
         raise NotFound(nothing_left(job, pods, role))
-    printed = [_print_one(kubectl.in_namespace(job.namespace), source, tail, sink) for source in sources]
-    if not any(printed):
+    kubectl = kubectl.in_namespace(job.namespace)
+    printed, failures = 0, []
+    for source in sources:
+        sink.header(source)
+        if not source.has_log:
+            continue
+        try:
+            text = kubectl.text(*_log_arguments(source, tail), timeout=LOGS_TIMEOUT_SECONDS)
+        except UserError as error:
+            failures.append(error)
+            typer.echo(f"the log of {source.pod}/{source.container} could not be read: {error}", err=True)
+        else:
+            printed += 1
+            _print_lines(source, text, sink)
+    if failures and not printed:
+        raise failures[0]
+    if not printed:
         raise NotFound(f"no container of job `{job.name}` has written a log ({job.says}).")
-
-
-def _print_one(kubectl: Kubectl, source: Source, tail: int | None, sink: Sink) -> bool:
-    sink.header(source)
-    if not source.has_log:
-        return False
-    try:
-        text = kubectl.text(*_log_arguments(source, tail), timeout=LOGS_TIMEOUT_SECONDS)
-    except KubectlError as error:
-        sink.line(source, f"(this log could not be read: {error.stderr})")
-        return False
-    _print_lines(source, text, sink)
-    return True
 
 
 def _print_lines(source: Source, text: str, sink: Sink) -> None:
@@ -247,9 +251,7 @@ class Follower:
         self._tail = tail
         self._sink = sink
         self._lock = threading.Lock()
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._threads: list[threading.Thread] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._streams: dict[tuple[str, str], _Stream] = {}
         self._announced = ""
         self._patience = Patience()
 
@@ -260,8 +262,8 @@ class Follower:
                 time.sleep(POLL_SECONDS)
             self._drain()
         finally:
-            for process in self._processes:
-                process.terminate()
+            for stream in self._streams.values():
+                stream.stop()
 
     def _stepped(self) -> bool:
         """Whether the job has finished; not, while the cluster gives no answer."""
@@ -279,36 +281,96 @@ class Follower:
         if job.uid != self._job.uid:
             raise NotFound(f"job `{job.name}` was deleted and made anew; call again to follow the new one.")
         pods = pods_of(self._kubectl, job)
-        for source in sources_of(pods, self._role):
-            if source.has_log and source.key not in self._seen:
-                self._start(source)
-        if job.finished and not self._seen:
+        sources = {source.key: source for source in sources_of(pods, self._role) if source.has_log}
+        for key, stream in self._streams.items():
+            self._announce(stream.take_up(sources.get(key)))
+        for key, source in sources.items():
+            if key not in self._streams:
+                self._streams[key] = _Stream(self._kubectl, source, self._tail, self._tell)
+        if job.finished and not self._streams:
             raise NotFound(nothing_left(job, pods, self._role))
-        if not self._seen:
+        if not self._streams:
             self._announce(f"waiting for job `{job.name}` ({job.says})")
         return job.finished
 
     def _announce(self, message: str) -> None:
-        if message != self._announced:
+        if message and message != self._announced:
             self._announced = message
             print(message, file=sys.stderr, flush=True)
 
-    def _start(self, source: Source) -> None:
-        self._seen.add(source.key)
-        process = self._kubectl.open(*_log_arguments(source, self._tail), "--follow", stderr=subprocess.STDOUT)
-        thread = threading.Thread(target=self._pump, args=(source, process), daemon=True)
-        self._processes.append(process)
-        self._threads.append(thread)
-        thread.start()
-
-    def _pump(self, source: Source, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            text = line.decode(errors="replace").rstrip("\n")
-            with self._lock:
-                self._sink.follow(source, text)
+    def _tell(self, source: Source, text: str) -> None:
+        with self._lock:
+            self._sink.follow(source, text)
 
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        while not all(stream.done for stream in self._streams.values()) and time.monotonic() < deadline:
+            for stream in self._streams.values():
+                stream.join(deadline - time.monotonic())
+            self._stepped()
+            time.sleep(_DRAIN_PAUSE_SECONDS)
+
+
+class _Stream:
+    """One container's lines as they come. What breaks off is taken up again behind the last line that came; the log is
+    done once it was read to its end after the container's own."""
+
+    def __init__(self, kubectl: Kubectl, source: Source, tail: int | None, tell: Callable[[Source, str], None]):
+        self.done = False
+        self._kubectl = kubectl
+        self._tell = tell
+        self._limit = () if tail is None else (f"--tail={tail}",)
+        self._last = ""
+        self._open(source)
+
+    def take_up(self, source: Source | None) -> str:
+        """Looks whether it broke off; what to say of that. `source` is None if the pod is gone. Raises `KubectlError`
+        if the user may not read it."""
+        if self.done or self._thread.is_alive():
+            return ""
+        code, words = self._process.wait(), self._words()
+        error = KubectlError(self._arguments, words) if code else None
+        if error and error.forbidden:
+            self.done = True
+            raise error
+        if source is None or (self._source.ended and not error):
+            self.done = True
+            return ""
+        self._open(source)
+        return (
+            f"the log of {source.pod}/{source.container} broke off, taking it up again: {error.stderr}" if error else ""
+        )
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(max(0.0, seconds))
+
+    def stop(self) -> None:
+        self._process.terminate()
+
+    def _open(self, source: Source) -> None:
+        self._source = source
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # it is read when the process has ended
+        limit = (f"--since-time={self._last}",) if self._last else self._limit
+        self._arguments = (*_log_arguments(source, None), *limit, "--timestamps", "--follow")
+        self._process = self._kubectl.open(*self._arguments, stderr=self._errors.fileno())
+        self._thread = threading.Thread(target=self._pump, args=(self._process, self._last), daemon=True)
+        self._thread.start()
+
+    def _pump(self, process: subprocess.Popen[bytes], known: str) -> None:
+        """Lines up to the time `known` came before: the API counts --since-time in whole seconds."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
+            if _moment(stamp) > _moment(known):
+                self._last = stamp
+                self._tell(self._source, text)
+
+    def _words(self) -> str:
+        with self._errors as errors:
+            errors.seek(0)
+            return errors.read().decode(errors="replace").strip()
+
+
+def _moment(stamp: str) -> tuple[str, str]:
+    """Seconds and nanoseconds of `2026-11-30T04:46:03.12Z`, which has as many digits as it takes."""
+    return stamp[:19], stamp[19:].strip(".Z").ljust(9, "0")

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..api.constants import Phase
 from ..client.download import download as copy_bundle
-from ..client.errors import UserError
+from ..client.errors import UsageProblem, UserError
 from ..client.jobs import Job, find_job, get_job, get_jobs
 from ..client.kubectl import Kubectl
 from ..submission.gym_version import version_warning
@@ -132,6 +132,7 @@ def submit_command(
     rows, the policy model and the results are. A job of that name is never overwritten.
     """
     with _reported():
+        _refuse_timeout_alone(timeout, wait)
         flags = submit.Flags(
             agent=agent,
             agent_config=agent_config,
@@ -263,6 +264,7 @@ def results_command(
         match output:
             case TableOutput.JSON:
                 print_json(results.results_of(found))
+                results.require_score(found)
             case TableOutput.CSV:
                 results.print_csv(found)
             case _:
@@ -364,18 +366,27 @@ def cancel_command(
     A job that has ended already is left as it is.
     """
     with _reported():
+        _refuse_timeout_alone(timeout, wait)
         kubectl = Kubectl.find(kubeconfig, context, namespace)
-        told = []
-        for name in jobs:
-            before = get_job(kubectl, name).finished
-            job = cancelling.cancel(kubectl, name)
-            if wait:
-                job = cancelling.until_ended(kubectl, job, timeout)
-            told.append({"name": name, "namespace": job.namespace, "phase": job.phase, "endedBefore": before})
+        told, errors = [], []
+        for found in cancelling.cancel(kubectl, jobs, wait=wait, timeout=timeout):
+            if isinstance(found, UserError):
+                errors.append(found)
+                continue
+            told.append(found.to_dict())
             if output is Output.TABLE:
-                typer.echo(cancelling.sentence(job, before=before))
+                typer.echo(found.sentence)
         if output is Output.JSON:
             print_json(told)
+        for error in errors[:-1]:
+            _tell(f"error: {error}", error)
+        if errors:
+            raise errors[-1]
+
+
+def _refuse_timeout_alone(timeout: float | None, wait: bool) -> None:
+    if timeout is not None and not wait:
+        raise UsageProblem("--timeout bounds what --wait waits for; give both, or neither.")
 
 
 def _watched(kubectl: Kubectl, name: str, timeout: float | None, output: Output) -> Job:

@@ -25,9 +25,11 @@ def fetch(kubectl: Kubectl, job: Job, wanted: Path | None, image: str | None, er
     folder = Path(tempfile.mkdtemp(prefix=f"{job.name}-"))
     try:
         download(kubectl, job, folder, image, READER_SECONDS, errors, only=_is_report)
-    except NotFound as error:
-        folder.rmdir()
-        raise NotFound(f"job `{job.name}` has no report: {error}") from None
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, NotFound):
+            raise NotFound(f"job `{job.name}` has no report: {error}") from None
+        raise
     # Of a deleted job there are those of all its attempts.
     found = max(folder.rglob(REPORT), key=lambda file: file.parent.name)
     if not wanted:

@@ -25,16 +25,13 @@ def results_of(job: Job) -> Body:
 
 def print_csv(job: Job) -> None:
     """A row for each aggregate, as `kubectl nhx list --export` has them."""
-    if not job.status.get("aggregates"):
-        raise NotFound(_none_yet(job))
+    require_score(job)
     write_csv(rows_of(job), sys.stdout)
 
 
 def print_results(job: Job, console: Console) -> None:
-    aggregates = job.status.get("aggregates") or []
-    if not aggregates:
-        raise NotFound(_none_yet(job))
-    console.print(aggregate_table(aggregates))
+    require_score(job)
+    console.print(aggregate_table(job.status["aggregates"]))
     for line in _notes(job):
         console.print(line, markup=False, highlight=False)
 
@@ -47,6 +44,12 @@ def aggregate_table(aggregates: list[dict[str, Any]]) -> Table:
 def _row(aggregate: dict[str, Any]) -> list[str]:
     words = [aggregate["name"], aggregate.get("unit") or "", number(aggregate.get("value"))]
     return [*words, str(aggregate.get("count") or ""), *(number(aggregate.get(field)) for field in _STATISTICS)]
+
+
+def require_score(job: Job) -> None:
+    """Raises `NotFound` for a job without one, and says why it has none."""
+    if not job.status.get("aggregates"):
+        raise NotFound(_none_yet(job))
 
 
 def _none_yet(job: Job) -> str:

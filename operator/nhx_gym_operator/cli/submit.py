@@ -19,11 +19,12 @@ from ..api.resource import KeyRef
 from ..api.results import Results
 from ..api.tasks import Tasks
 from ..client import interrupts
-from ..client.creation import create_job
-from ..client.errors import KubectlError, Refused, UsageProblem, UserError
+from ..client.creation import create_job, refusal
+from ..client.errors import KubectlError, UsageProblem, UserError
 from ..client.jobs import Body, Job
 from ..client.kubectl import Kubectl
 from ..submission.convert import DEFAULT_RESULTS, job_of, manifest_of, new_name
+from ..submission.plain import plain
 from ..submission.spec_file import faults_of, is_spec_file, parse_spec
 from ..submission.target import AgentEvalInputSpec
 from . import local_files
@@ -193,11 +194,24 @@ def from_manifest(objects: list[Body], source: str, name: str | None) -> Submiss
             f"{source} holds {len(jobs) or 'no'} {JOB_KIND}{'s' if len(jobs) > 1 else ''}, and one is submitted at a "
             "time. `kubectl apply -f` takes files of any kind."
         )
-    job = jobs[0]
+    beside = [_checked(entry, source) for entry in objects if entry is not jobs[0]]
+    job = _checked(jobs[0], source)
     if name:
-        job = {**job, "metadata": {**(job.get("metadata") or {}), "name": name}}
+        job["metadata"]["name"] = name
         job["metadata"].pop("generateName", None)
-    return Submission(job, beside=[entry for entry in objects if entry is not jobs[0]])
+    return Submission(job, beside)
+
+
+def _checked(entry: Body, source: str) -> Body:
+    """An object as JSON has it, which kubectl is given."""
+    kind = entry.get("kind")
+    for name, form in (("apiVersion", str), ("kind", str), ("metadata", dict)):
+        if not isinstance(entry.get(name), form):
+            raise UsageProblem(f"{source}: an object{f' of kind {kind}' if kind else ''} has no {name}.")
+    try:
+        return plain(entry, str(kind))
+    except ValueError as error:
+        raise UsageProblem(f"{source}: {error}.") from None
 
 
 def load(source: str, stdin: Any) -> list[Body]:
@@ -219,8 +233,8 @@ def load(source: str, stdin: Any) -> list[Body]:
 
 
 def _items(value: Any) -> list[Any]:
-    if isinstance(value, dict) and value.get("kind") == "List":
-        return value.get("items") or []
+    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
+        return value["items"]
     return [value]
 
 
@@ -246,8 +260,9 @@ def _applied(kubectl: Kubectl, entry: Body) -> str:
     try:
         kubectl.text("apply", "--filename=-", stdin=json.dumps(entry))
     except KubectlError as error:
-        kind = Refused if error.refused or error.kind_unknown else UserError
-        raise kind(f"{what} could not be applied: {error.stderr}") from None
+        clear = refusal(error)
+        clear.add_note(f"That was {what}, which is applied before the job; the job was not made.")
+        raise clear from None
     return what
 
 
@@ -316,9 +331,11 @@ def hydra_params(pairs: Iterable[str]) -> Body | None:
             if not isinstance(place, dict):
                 raise UsageProblem(f"--hydra-param {path}: `{parent}` is a value already, and can't hold `{last}`.")
         try:
-            place[last] = yaml.safe_load(value)
+            place[last] = plain(yaml.safe_load(value), f"--hydra-param {path}")
         except yaml.YAMLError:
             raise UsageProblem(f"--hydra-param {path}: `{value}` is no YAML value; quote it.") from None
+        except ValueError as error:
+            raise UsageProblem(f"{error}.") from None
     return found or None
 
 

@@ -92,6 +92,13 @@ def _refusal(error: UserError, manifest: Body) -> UserError:
         return error
     if error.already_exists:
         return Refused(f"there is a job `{name}` already. Give this one another name, or delete that one first.")
+    return refusal(error)
+
+
+def refusal(error: KubectlError) -> UserError:
+    """The error as the clear no that it is, if it is one."""
+    if error.missing_namespace:
+        return Refused(f"there is no namespace `{error.missing_namespace}`: create it, or name another.")
     if error.kind_unknown:
         return Refused(NOT_INSTALLED)
     return Refused(error.stderr) if error.refused else error

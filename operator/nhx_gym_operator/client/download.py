@@ -18,7 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from ..api import wire
 from ..api.constants import CONTAINER_EVALUATE, Phase
 from ..api.results import ObjectStoreResults
-from .errors import NotFound, UserError
+from .errors import NotFound, UsageProblem, UserError
 from .jobs import Body, Job, container_state, evaluator_of, pods_of
 from .kubectl import Kubectl
 from .reader import CONTAINER, Contents, choose_image, of_bucket, of_claim, reader_pod, running_reader
@@ -81,9 +81,11 @@ def _of_the_bundle(job: Job) -> Callable[[str], bool]:
 
 def require_empty(target: Path) -> None:
     if target.exists() and not target.is_dir():
-        raise UserError(f"{target} is a file. Name a directory that is empty or does not exist yet.")
+        raise UsageProblem(f"{target} is a file. Name a directory that is empty or does not exist yet.")
     if target.is_dir() and any(target.iterdir()):
-        raise UserError(f"{target} is not empty, and nothing in it is overwritten. Name an empty or a new directory.")
+        raise UsageProblem(
+            f"{target} is not empty, and nothing in it is overwritten. Name an empty or a new directory."
+        )
 
 
 @contextmanager

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+_LOG_LINE = re.compile(r"[EFIW]\d{4} \d\d:\d\d:\d\d\.\d+ ")
+"""How a line of kubectl's own log begins, of which it writes several before it says what is wrong."""
+_NO_NAMESPACE = re.compile(r'namespaces "([^"]+)" not found')
+
 
 class UserError(Exception):
     """Shown to the user as it is. Notes on it (`add_note`) are further lines."""
@@ -27,7 +33,9 @@ class KubectlError(UserError):
     """kubectl ended with an error. `stderr` holds its words."""
 
     def __init__(self, arguments: tuple[str, ...], stderr: str):
-        self.stderr = stderr.strip()
+        lines = stderr.strip().splitlines()
+        said = [line for line in lines if not _LOG_LINE.match(line)]
+        self.stderr = "\n".join(said or lines).removeprefix("error: ")
         super().__init__(f"kubectl {' '.join(arguments[:3])} failed: {self.stderr or 'it gave no reason'}")
 
     @property
@@ -48,7 +56,13 @@ class KubectlError(UserError):
         return "doesn't have a resource type" in self.stderr or "no matches for kind" in self.stderr
 
     @property
+    def missing_namespace(self) -> str | None:
+        """The namespace that something was to be made in, and that is not there."""
+        found = _NO_NAMESPACE.search(self.stderr)
+        return found[1] if found else None
+
+    @property
     def refused(self) -> bool:
         """The server's answer will be the same next time."""
-        words = ("(Invalid)", "(BadRequest)", " is invalid: ", "strict decoding error")
+        words = ("(Invalid)", "(BadRequest)", " is invalid: ", "strict decoding error", "does not match the namespace")
         return self.forbidden or self.already_exists or any(word in self.stderr for word in words)

@@ -66,7 +66,13 @@ class Kubectl:
         return result.stdout
 
     def json(self, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
-        return deep_json.loads(self.text(*arguments, "--output=json", stdin=stdin))
+        text = self.text(*arguments, "--output=json", stdin=stdin)
+        try:
+            return deep_json.loads(text)
+        except ValueError:
+            raise UserError(
+                f"kubectl {' '.join(arguments[:3])} answered with no JSON: {text[:200]!r}. Is {self.program} a kubectl?"
+            ) from None
 
     def open(self, *arguments: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
         """A kubectl that keeps writing; its standard output is a pipe of bytes."""
