@@ -1,6 +1,6 @@
 """Runs the same evaluation on the cluster of your kubeconfig.
 
-kubectl create secret generic policy-key --from-literal=value=…
+kubectl create secret generic policy-key --from-file=value=FILE    # FILE holds the key alone
 python submit.py ROWS --base-url http://models.example.org/v1 --model org/name
 """
 

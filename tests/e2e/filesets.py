@@ -108,7 +108,8 @@ def _played(world: World, name: str, *labels: str) -> str:
     extra = runs.with_plugin(world) | {"KUBECONFIG": str(settings), "UV_OFFLINE": "1", "UV_PYTHON": sys.executable}
     extra["PATH"] += f"{os.pathsep}{Path(sys.executable).parent}"
     cluster.run(["kubectl", "config", "set-context", "--current", f"--namespace={RUNC.jobs}"], extra=extra)
-    commands = "".join(page.commands(label) for label in labels).replace("YOUR-KEY", world.model_key)
+    (folder / "KEY-FILE").write_text(world.model_key)
+    commands = "".join(page.commands(label) for label in labels)
     script = f"cd {folder}\n{_with_our_model(commands)}"
     return cluster.run(["bash", "-efc", script], extra=extra, timeout=runs.RUN_SECONDS)
 

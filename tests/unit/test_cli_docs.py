@@ -9,7 +9,8 @@ import typer
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.cli.main import app
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "cli.md").read_text()
 COMMANDS = typer.main.get_command(app).commands
 
 
@@ -41,3 +42,12 @@ def test_every_flag_that_the_page_names_exists():
     kubectls = {"--from-file", "--help"}
     named = set(re.findall(r"--[a-z][a-z-]+", PAGE))
     assert named - known - kubectls == set()
+
+
+def test_what_is_said_to_gym_is_said_to_submit_with_flags_that_it_has():
+    table = (DOCS / "submitting.md").read_text().partition("## What you say to `gym`")[2].partition("```")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:3] == "| `"]
+    said = [gyms if ours == "the same" else ours for gyms, _, ours in rows[1:]]
+    known = {option for param in COMMANDS["submit"].params for option in param.opts}
+    named = {flag for cell in said for flag in re.findall(r"--[a-z][a-z-]+", cell)}
+    assert {"--dataset", "--num-repeats", "--resources-server"} <= named <= known
