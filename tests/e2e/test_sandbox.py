@@ -69,7 +69,7 @@ def test_a_gate_that_reaches_what_it_must_not_stops_the_host(open_network: Run) 
     assert (sandbox["status"], sandbox["reason"]) == ("False", "SandboxOpen")
     failed = condition(open_network.job, "Failed")
     assert (failed["status"], failed["reason"]) == ("True", "SandboxOpen")
-    for target in ("evaluator-canary", "kubernetes-api"):
+    for target in ("evaluator-canary", "kubernetes-api", "kubelet"):
         assert target in failed["message"], failed["message"]
     assert seconds_between(open_network.status["startTime"], open_network.status["completionTime"]) < GATE_SECONDS
     gate, *_ = open_network.pod("gym-host")["status"]["initContainerStatuses"]

@@ -10,6 +10,13 @@ import pytest
 
 from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, CanaryPlan, CanaryReport, GateTarget
 from nhx_gym_operator.gym_host import canary, facts, gate
+from nhx_gym_operator.gym_host.link_local import Neighbours
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without neighbours of the machine that the tests run on."""
+    monkeypatch.setitem(gate.pass_gate.__kwdefaults__, "neighbours", Neighbours)
 
 
 @pytest.fixture
@@ -82,3 +89,17 @@ def test_the_pids_limit_is_what_the_cgroup_says(tmp_path, content, shown):
     if content is not None:
         file.write_text(content)
     assert facts.pids_limit((tmp_path / "absent", file)) == shown
+
+
+def test_an_attempt_that_says_nothing_of_the_policy_ends_with_words(listener, said):
+    def exhausted(_: GateTarget) -> bool:
+        raise gate.GateError("canary could not be tried: too many open files")
+
+    assert canary.reach(plan(*listener), connect=exhausted) == 1
+    assert said[-1] == "canary could not be tried: too many open files"
+
+
+def test_an_answer_that_is_no_kernels_is_named(listener, said, monkeypatch):
+    monkeypatch.setattr(gate, "health", lambda _: b"<html>a proxy's page</html>")
+    assert canary.reach(plan(*listener, 0.3)) == 1
+    assert "its answer is no kernel's" in said[-1]

@@ -9,8 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, GateTarget, GymTarget, HostPlan
+from nhx_gym_operator.api.wire import (
+    GATE_OPEN_EXIT_CODE,
+    NODE_ADDRESSES_ENV,
+    NODE_HOST,
+    GateTarget,
+    GymTarget,
+    HostPlan,
+)
 from nhx_gym_operator.gym_host import gate
+from nhx_gym_operator.gym_host.link_local import Neighbours
 
 CANARY = GateTarget(name="evaluator canary", host="10.0.0.1", port=8081, known_by="the evaluator listens there")
 API = GateTarget(name="API server", host="10.0.0.2", port=443, known_by="the operator talks to it")
@@ -46,6 +54,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second passes with every look at the clock, and none otherwise."""
     seconds = itertools.count()
     monkeypatch.setattr(gate, "time", SimpleNamespace(monotonic=lambda: float(next(seconds)), sleep=lambda _: None))
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without neighbours of the machine that the tests run on."""
+    monkeypatch.setitem(gate.pass_gate.__kwdefaults__, "neighbours", lambda: Neighbours(note="no neighbour"))
 
 
 def answering(_url: str) -> None:
@@ -141,10 +155,59 @@ def test_the_verdict_goes_to_the_termination_log(
 ) -> None:
     log = tmp_path / "termination-log"
     monkeypatch.setattr(gate, "TERMINATION_LOG", str(log))
-    monkeypatch.setattr(gate, "evaluator_answers", answering)
-    monkeypatch.setattr(gate.pass_gate, "__kwdefaults__", {"connect": lambda _: True, "answers": answering})
+    monkeypatch.setitem(gate.pass_gate.__kwdefaults__, "answers", answering)
+    monkeypatch.setitem(gate.pass_gate.__kwdefaults__, "connect", lambda _: True)
     assert gate.main(plan(listener)) == GATE_OPEN_EXIT_CODE
     assert "listener (127.0.0.1" in log.read_text()
-    monkeypatch.setattr(gate.pass_gate, "__kwdefaults__", {"connect": lambda _: False, "answers": answering})
+    monkeypatch.setitem(gate.pass_gate.__kwdefaults__, "connect", lambda _: False)
     assert gate.main(plan(listener)) == 0
     assert "1 forbidden addresses refused 3 rounds in a row" in log.read_text()
+
+
+KUBELET = GateTarget(name="kubelet", host=NODE_HOST, port=10250, known_by="it started this pod")
+
+
+def test_the_node_is_tried_at_each_of_its_addresses() -> None:
+    tried: list[tuple[str, int]] = []
+
+    def connect(target: GateTarget) -> bool:
+        tried.append((target.host, target.port))
+        return target.host == "fd00::5"
+
+    environ = {NODE_ADDRESSES_ENV: "192.0.2.5,fd00::5"}
+    with pytest.raises(
+        gate.SandboxOpenError, match=r"kubelet \(\[fd00::5\]:10250, known to be up: it started"
+    ) as found:
+        gate.pass_gate(plan(CANARY, KUBELET), connect=connect, answers=answering, environ=environ)
+    assert set(tried) == {("10.0.0.1", 8081), ("192.0.2.5", 10250), ("fd00::5", 10250)}
+    assert [target.host for target in found.value.targets] == ["fd00::5"]
+
+
+def test_a_node_whose_address_is_not_told_is_not_taken_for_refused() -> None:
+    with pytest.raises(gate.GateError, match="kubelet could not be tried: NHX_NODE_ADDRESSES"):
+        gate.pass_gate(plan(CANARY, KUBELET), connect=lambda _: False, answers=answering, environ={})
+
+
+def test_a_neighbour_by_ipv6_that_stays_reachable_is_named() -> None:
+    near = Neighbours(("fe80::1%eth0",))
+    with pytest.raises(gate.SandboxOpenError, match=r"ipv6-link-local \(\[fe80::1%eth0\]:10250, not known to be up\)"):
+        gate.pass_gate(
+            plan(CANARY), connect=lambda target: "fe80" in target.host, answers=answering, neighbours=lambda: near
+        )
+
+
+def test_who_passes_says_of_each_target_whether_its_refusal_proves_something() -> None:
+    metadata = GateTarget(name="metadata", host="169.254.169.254", port=80, known_by="")
+    passage = gate.pass_gate(plan(CANARY, API, metadata), connect=lambda _: False, answers=answering)
+    assert passage.words == ("known to be up: evaluator canary, API server; not known to be up: metadata; no neighbour")
+
+
+@pytest.mark.parametrize("code", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_a_kernel_without_ipv6_reaches_nothing_by_it(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def without(*_: object) -> None:
+        raise OSError(code, "no IPv6")
+
+    monkeypatch.setattr(socket, "create_connection", without)
+    assert not gate.reachable(API.model_copy(update={"host": "fd00:ec2::254"}))
+    with pytest.raises(gate.GateError, match="could not be tried"):
+        gate.reachable(API)

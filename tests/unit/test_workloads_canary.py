@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from nhx_gym_operator.api.wire import NODE_ADDRESSES_ENV
 from nhx_gym_operator.workloads import canary as canaries
-from nhx_gym_operator.workloads import network
+from nhx_gym_operator.workloads import network, podspec
 from nhx_gym_operator.workloads import pods as job_pods
 from nhx_gym_operator.workloads.canary import Canary
 from support.controller_values import API, settings, workload
@@ -54,7 +55,9 @@ def test_the_client_is_to_find_refused_what_a_host_is():
         ("10.1.0.7", 8081),
         ("10.96.0.1", 443),
         ("192.0.2.1", 6443),
+        ("node", 10250),
         ("169.254.169.254", 80),
+        ("fd00:ec2::254", 80),
     ]
     assert "[fd00::7]:8080" in str(canaries.client(CANARY, "fd00::7"))
 
@@ -111,3 +114,14 @@ def test_what_the_outcome_depends_on_makes_another_subject():
         subject(pods={"nodeSelector": {"a": "b"}}),
     ):
         assert other != same
+
+
+def test_a_canary_that_ends_without_a_message_is_spoken_for_by_its_log():
+    for pod in (LISTENER, CLIENT):
+        for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
+            assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_the_container_at_the_gate_is_told_the_addresses_of_its_node():
+    told = [pair for pair in CLIENT["spec"]["containers"][0]["env"] if pair["name"] == NODE_ADDRESSES_ENV]
+    assert told == [podspec.node_addresses()]

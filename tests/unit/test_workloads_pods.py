@@ -10,6 +10,7 @@ from nhx_gym_operator.api.wire import (
     EVALUATOR_PLAN_ENV,
     HOST_PLAN_ENV,
     MODEL_KEYS_DIR,
+    NODE_ADDRESSES_ENV,
     OBJECT_STORE_DIR,
     STAGE_PLAN_ENV,
     EvaluatorPlan,
@@ -287,21 +288,30 @@ def test_the_hosts_plan_names_addresses_and_what_the_gate_must_find_shut():
         ("evaluator-canary", SERVICE_IP, 8081),
         ("kubernetes-api", "10.96.0.1", 443),
         ("kubernetes-api-node", "192.0.2.1", 6443),
+        ("kubelet", "node", 10250),
         ("metadata", "169.254.169.254", 80),
+        ("metadata-ipv6", "fd00:ec2::254", 80),
     ]
 
 
+def test_the_gate_is_told_the_addresses_of_its_node_and_the_untrusted_container_is_not():
+    built = pods.host_pod(sandboxed(), 0)
+    told = {"name": NODE_ADDRESSES_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIPs"}}}
+    assert told in built["spec"]["initContainers"][0]["env"]
+    assert told not in main_container(built)["env"]
+
+
 def test_each_address_that_a_gate_tries_says_why_a_listener_is_known_there_or_that_none_is():
-    *known, metadata = plans.gate_targets(SERVICE_IP, "the evaluator", API)
+    *known, metadata, metadata_ipv6 = plans.gate_targets(SERVICE_IP, "the evaluator", API)
     assert all(target.known_by for target in known)
-    assert metadata.known_by == ""
+    assert metadata.known_by == metadata_ipv6.known_by == ""
 
 
 def test_an_api_server_without_an_address_of_its_own_is_tried_once():
     same = ApiAddresses(("10.96.0.1", 443), ("10.96.0.1", 443))
     for api in (same, ApiAddresses(("10.96.0.1", 443))):
         names = [target.name for target in plans.gate_targets(SERVICE_IP, "the evaluator", api)]
-        assert names == ["evaluator-canary", "kubernetes-api", "metadata"]
+        assert names == ["evaluator-canary", "kubernetes-api", "kubelet", "metadata", "metadata-ipv6"]
 
 
 def test_the_hosts_plan_holds_no_model_address_and_no_token():

@@ -20,6 +20,8 @@ CANARY_PORT = 8081
 not reach it: a refusal there proves that the host's egress policy is enforced."""
 HOST_PORT = 8000
 """The gym host's only open port: `/health`, `/rollouts/run`, `/aggregate_metrics`, `/shutdown`."""
+KUBELET_PORT = 10250
+"""Where a node's kubelet listens unless its administrator moved it (`port` of KubeletConfiguration)."""
 
 HEALTH_PATH = "/healthz"
 ENVIRONMENT_PATH = "/environment"
@@ -55,6 +57,10 @@ FETCH_PLAN_ENV = "NHX_FETCH_PLAN"
 STAGE_PLAN_ENV = "NHX_STAGE_PLAN"
 CANARY_PLAN_ENV = "NHX_CANARY_PLAN"
 """Environment variables that carry the plans below as JSON."""
+NODE_ADDRESSES_ENV = "NHX_NODE_ADDRESSES"
+"""The addresses of a pod's node, with commas between them (`status.hostIPs`): only the pod can know them."""
+NODE_HOST = "node"
+"""Stands in a plan for each of those addresses."""
 
 RESULTS_DIR = "/job/results"
 JOURNAL = f"{RESULTS_DIR}/journal.jsonl"
@@ -284,6 +290,7 @@ class GateTarget(Message):
 
     name: str
     host: str
+    """An address, or `NODE_HOST`."""
     port: int
     known_by: str
     """Why a listener is known to be there. Empty: none is, and a refusal proves nothing by itself."""

@@ -11,10 +11,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pydantic import ValidationError
@@ -31,7 +28,6 @@ from nhx_gym_operator.api.wire import (
 from nhx_gym_operator.gym_host import facts, gate
 
 PAUSE_S = 0.2
-ANSWER_LIMIT_BYTES = 16 << 10
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -73,12 +69,13 @@ def listen() -> int:
 
 def listener_kernel(url: str) -> Kernel | str:
     """What the listener runs on, or why it did not say."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    answer = gate.health(url)
+    if isinstance(answer, str):
+        return answer
     try:
-        with opener.open(url + HEALTH_PATH, timeout=2 * gate.CONNECT_TIMEOUT_S) as response:
-            return Kernel.model_validate_json(response.read(ANSWER_LIMIT_BYTES))
-    except (OSError, HTTPException, ValidationError) as error:
-        return str(getattr(error, "reason", error))
+        return Kernel.model_validate_json(answer)
+    except ValidationError as error:
+        return f"its answer is no kernel's: {error}"
 
 
 def reach(
@@ -88,23 +85,30 @@ def reach(
     connect: Callable[[GateTarget], bool] = gate.reachable,
 ) -> int:
     """0 once the listener answers and the canary port opens, with a `CanaryReport` as the pod's message."""
+    try:
+        listener = _reached(plan, ask, connect)
+    except gate.GateError as error:
+        gate.say(str(error))
+        return error.exit_code
+    report = CanaryReport(kernel=facts.measured_kernel(), listener_kernel=listener, pids_limit=facts.pids_limit())
+    gate.say(report.model_dump_json())
+    return 0
+
+
+def _reached(plan: CanaryPlan, ask: Callable[[str], Kernel | str], connect: Callable[[GateTarget], bool]) -> Kernel:
     canary = plan.gate_refused[0]
     deadline = time.monotonic() + plan.open_timeout_s
     while True:
         answer = ask(plan.evaluator_url)
         if isinstance(answer, Kernel) and connect(canary):
-            break
+            return answer
         trouble = answer if isinstance(answer, str) else f"{gate.named(canary)} refuses"
         if time.monotonic() >= deadline:
-            gate.say(
+            raise gate.GateError(
                 f"within {plan.open_timeout_s:g} s the listener at {plan.evaluator_url} was not reached though both "
                 f"policies allow it: {trouble}"
             )
-            return 1
         time.sleep(PAUSE_S)
-    report = CanaryReport(kernel=facts.measured_kernel(), listener_kernel=answer, pids_limit=facts.pids_limit())
-    gate.say(report.model_dump_json())
-    return 0
 
 
 def refused(plan: CanaryPlan) -> int:
@@ -117,5 +121,5 @@ def refused(plan: CanaryPlan) -> int:
     except gate.GateError as error:
         gate.say(str(error))
         return error.exit_code
-    gate.say(f"{len(plan.gate_refused)} addresses refused after {passage.seconds:.1f} s")
+    gate.say(f"{len(passage.refused)} addresses refused after {passage.seconds:.1f} s; {passage.words}")
     return 0

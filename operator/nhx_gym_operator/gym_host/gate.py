@@ -11,15 +11,26 @@ from __future__ import annotations
 
 import errno
 import http.client
+import os
 import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, HEALTH_PATH, TERMINATION_LOG, GatePlan, GateTarget
+from nhx_gym_operator.api.wire import (
+    GATE_OPEN_EXIT_CODE,
+    HEALTH_PATH,
+    KUBELET_PORT,
+    NODE_ADDRESSES_ENV,
+    NODE_HOST,
+    TERMINATION_LOG,
+    GatePlan,
+    GateTarget,
+)
+from nhx_gym_operator.gym_host import link_local
 
 ROUNDS_IN_A_ROW = 3
 EVALUATOR_WAIT_S = 900.0
@@ -29,6 +40,7 @@ CONNECT_TIMEOUT_S = 1.0
 """A connection inside a cluster takes milliseconds. What has not opened by then counts as blocked,
 because policies may drop a packet as well as refuse it."""
 PAUSE_S = 0.3
+ANSWER_LIMIT_BYTES = 16 << 10
 
 _BLOCKED = {
     errno.ECONNREFUSED,
@@ -40,6 +52,8 @@ _BLOCKED = {
     errno.EHOSTDOWN,
     errno.ENETDOWN,
 }
+_NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+"""The kernel knows no IPv6, or the pod has no address that it could send from."""
 
 
 class GateError(RuntimeError):
@@ -65,6 +79,19 @@ class Passage:
     rounds: int
     open_rounds: int
     seconds: float
+    refused: tuple[GateTarget, ...]
+    """All that was tried, with the addresses that only the pod knows."""
+    note: str = ""
+    """What there was not to be tried."""
+
+    @property
+    def words(self) -> str:
+        """What was refused, and where that proves something."""
+        known = [target.name for target in self.refused if target.known_by]
+        others = [target.name for target in self.refused if not target.known_by]
+        parts = [f"known to be up: {', '.join(known)}"] if known else []
+        parts += [f"not known to be up: {', '.join(others)}"] if others else []
+        return "; ".join([*parts, *filter(None, [self.note])])
 
 
 def reachable(target: GateTarget) -> bool:
@@ -78,27 +105,59 @@ def reachable(target: GateTarget) -> bool:
     except TimeoutError:
         return False
     except OSError as error:
-        if error.errno in _BLOCKED:
+        if error.errno in _BLOCKED or (":" in target.host and error.errno in _NO_IPV6):
             return False
         raise GateError(f"{named(target)} could not be tried: {error}") from error
     return True
 
 
-def evaluator_answers(url: str) -> str | None:
-    """None if the evaluator's health endpoint answers 200, else what happened instead."""
+def health(url: str) -> bytes | str:
+    """What is answered with 200 at the health endpoint below `url`, as bytes; else, as text, what happened instead."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url + HEALTH_PATH, timeout=2 * CONNECT_TIMEOUT_S) as response:
-            return None if response.status == 200 else f"HTTP {response.status}"
+            return response.read(ANSWER_LIMIT_BYTES) if response.status == 200 else f"HTTP {response.status}"
     except urllib.error.HTTPError as error:
         return f"HTTP {error.code}"
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return str(getattr(error, "reason", error))
+        return str(getattr(error, "reason", error)) or type(error).__name__
+
+
+def evaluator_answers(url: str) -> str | None:
+    """None if the evaluator's health endpoint answers 200, else what happened instead."""
+    answer = health(url)
+    return answer if isinstance(answer, str) else None
 
 
 def named(target: GateTarget) -> str:
     known = f"known to be up: {target.known_by}" if target.known_by else "not known to be up"
-    return f"{target.name} ({target.host}:{target.port}, {known})"
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return f"{target.name} ({host}:{target.port}, {known})"
+
+
+def _on_the_spot(
+    targets: Sequence[GateTarget], neighbours: link_local.Neighbours, environ: Mapping[str, str]
+) -> tuple[GateTarget, ...]:
+    """The targets with those addresses that only the pod knows: its node's, and its neighbours' by IPv6."""
+    found: list[GateTarget] = []
+    for target in targets:
+        if target.host == NODE_HOST:
+            found += [target.model_copy(update={"host": host}) for host in _node_addresses(target, environ)]
+        else:
+            found.append(target)
+    # A neighbour may be the node by another name: its kubelet is what would be worth most.
+    found += [
+        GateTarget(name="ipv6-link-local", host=address, port=KUBELET_PORT, known_by="")
+        for address in neighbours.addresses
+    ]
+    return tuple(found)
+
+
+def _node_addresses(target: GateTarget, environ: Mapping[str, str]) -> list[str]:
+    addresses = [address for address in environ.get(NODE_ADDRESSES_ENV, "").split(",") if address]
+    if not addresses:
+        raise GateError(f"{target.name} could not be tried: {NODE_ADDRESSES_ENV} names no address of this pod's node")
+    return addresses
 
 
 def _open_targets(targets: Sequence[GateTarget], connect: Callable[[GateTarget], bool]) -> list[GateTarget]:
@@ -125,6 +184,8 @@ def pass_gate(
     *,
     connect: Callable[[GateTarget], bool] = reachable,
     answers: Callable[[str], str | None] = evaluator_answers,
+    neighbours: Callable[[], link_local.Neighbours] = link_local.look,
+    environ: Mapping[str, str] = os.environ,
 ) -> Passage:
     """Return once the sandbox has been shut for `ROUNDS_IN_A_ROW` rounds; raise `GateError` otherwise.
 
@@ -135,16 +196,18 @@ def pass_gate(
     started = time.monotonic()
     _wait_for_evaluator(plan, answers)
     deadline = time.monotonic() + plan.gate_timeout_s
+    near = neighbours()
+    targets = _on_the_spot(plan.gate_refused, near, environ)
     rounds = shut = open_rounds = 0
     while True:
         rounds += 1
         # The refusals count only between two answers: the listeners behind them share the evaluator's life.
         trouble = answers(plan.evaluator_url)
-        still_open = _open_targets(plan.gate_refused, connect) if trouble is None else []
+        still_open = _open_targets(targets, connect) if trouble is None else []
         shut = shut + 1 if trouble is None and not still_open else 0
         open_rounds += bool(still_open)
         if shut == ROUNDS_IN_A_ROW and (trouble := answers(plan.evaluator_url)) is None:
-            return Passage(rounds, open_rounds, time.monotonic() - started)
+            return Passage(rounds, open_rounds, time.monotonic() - started, targets, near.note)
         if trouble is not None:
             shut = 0
         if time.monotonic() >= deadline:
@@ -165,8 +228,8 @@ def _refusal(plan: GatePlan, still_open: Sequence[GateTarget], trouble: str | No
     return SandboxOpenError(
         f"after {plan.gate_timeout_s:g} s this pod still reached what its NetworkPolicy forbids: "
         + "; ".join(map(named, still_open))
-        + ". No environment code was started. Either the cluster enforces no egress policies, or another "
-        "policy allows this",
+        + ". No environment code was started. Either the cluster enforces no egress policies, or not towards a "
+        "pod's own node, or another policy allows this",
         still_open,
     )
 
@@ -178,8 +241,9 @@ def main(plan: GatePlan) -> int:
         message, code = f"sandbox-gate: {error}", error.exit_code
     else:
         message, code = (
-            f"sandbox-gate: {len(plan.gate_refused)} forbidden addresses refused {ROUNDS_IN_A_ROW} rounds in a row, "
-            f"round {passage.rounds}, {passage.seconds:.1f} s after start ({passage.open_rounds} rounds open before)",
+            f"sandbox-gate: {len(passage.refused)} forbidden addresses refused {ROUNDS_IN_A_ROW} rounds in a row, "
+            f"round {passage.rounds}, {passage.seconds:.1f} s after start ({passage.open_rounds} rounds open before); "
+            f"{passage.words}",
             0,
         )
     say(message)

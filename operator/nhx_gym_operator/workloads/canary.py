@@ -100,7 +100,7 @@ def client(canary: Canary, listener_ip: str) -> Manifest:
         canary,
         Role.CANARY_CLIENT,
         [_container(canary, CONTAINER_REACH, env=env)],
-        _container(canary, CONTAINER_REFUSED, env=env),
+        _container(canary, CONTAINER_REFUSED, env=[*env, podspec.node_addresses()]),
         runtimeClassName=canary.runtime_class_name,
         affinity=_beside_listener(canary),
         **NO_DNS,
@@ -154,6 +154,7 @@ def _container(canary: Canary, command: str, **more: Any) -> Manifest:
         command=command,
         resources=canary.options.resources.gate,
         mounts=[podspec.mount("tmp", "/tmp")],
+        log_speaks=True,
         **more,
     )
 

@@ -12,6 +12,8 @@ from ..api.wire import (
     CANARY_PORT,
     DATASET_DIR,
     DATASET_FILE,
+    KUBELET_PORT,
+    NODE_HOST,
     Bound,
     EvaluatorPlan,
     GateTarget,
@@ -25,6 +27,8 @@ from .workload import ApiAddresses, Workload
 
 METADATA_ADDRESS = "169.254.169.254"
 """Where clouds serve an instance's credentials, the same at all of the large ones."""
+METADATA_ADDRESS_IPV6 = "fd00:ec2::254"
+"""The same over IPv6, on Amazon's (EC2 user guide, "Access instance metadata for an EC2 instance")."""
 
 
 def evaluator_plan(workload: Workload) -> EvaluatorPlan:
@@ -92,7 +96,10 @@ def gate_targets(listener: str, whose: str, api: ApiAddresses) -> list[GateTarge
         host, port = api.server
         known_by = "the API server itself says that it is reached there"
         targets.append(GateTarget(name="kubernetes-api-node", host=host, port=port, known_by=known_by))
-    targets.append(GateTarget(name="metadata", host=METADATA_ADDRESS, port=80, known_by=""))
+    known_by = "the kubelet that started this pod listens there, unless its port was changed"
+    targets.append(GateTarget(name="kubelet", host=NODE_HOST, port=KUBELET_PORT, known_by=known_by))
+    for name, host in (("metadata", METADATA_ADDRESS), ("metadata-ipv6", METADATA_ADDRESS_IPV6)):
+        targets.append(GateTarget(name=name, host=host, port=80, known_by=""))
     return targets
 
 

@@ -72,9 +72,9 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         module=HOST_MODULE,
         command="gate",
         resources=workload.options.resources.gate,
-        env=[plan],
+        env=[plan, podspec.node_addresses()],
         mounts=[mount("tmp", "/tmp"), tokens],
-        init=True,
+        log_speaks=True,
     )
     host = podspec.container(
         workload.options,

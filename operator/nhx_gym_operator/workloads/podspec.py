@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from ..api import pod_rules
 from ..api.constants import Role
 from ..api.object_store import SECRET_MODE
+from ..api.wire import NODE_ADDRESSES_ENV
 from .options import EPHEMERAL_STORAGE, PodOptions, WorkloadOptions
 from .workload import Workload
 
@@ -68,10 +69,10 @@ def container(
     env: Sequence[Manifest] = (),
     mounts: Sequence[Manifest] = (),
     ports: Sequence[int] = (),
-    init: bool = False,
+    log_speaks: bool = False,
 ) -> Manifest:
-    """A container that runs `python -m <module> <command>` under the image's init. The last log lines
-    speak for an init container that wrote no message; a main one always writes its own."""
+    """A container that runs `python -m <module> <command>` under the image's init. With `log_speaks` its last log
+    lines are its message where it wrote none itself; what evaluates or hosts always writes its own."""
     return pod_rules.container(
         name,
         image=image,
@@ -79,7 +80,7 @@ def container(
         args=["python", "-m", module, command],
         env=list(env),
         resources=resources,
-        terminationMessagePolicy="FallbackToLogsOnError" if init else "File",
+        terminationMessagePolicy="FallbackToLogsOnError" if log_speaks else "File",
         mounts=mounts,
         ports=[{"containerPort": port, "protocol": "TCP"} for port in ports],
     )
@@ -102,6 +103,11 @@ def _parsed[Plan: BaseModel](text: str, model: type[Plan]) -> Plan | None:
         return model.model_validate_json(text)
     except ValidationError:
         return None
+
+
+def node_addresses() -> Manifest:
+    """What tells a pod the addresses of its node."""
+    return {"name": NODE_ADDRESSES_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIPs"}}}
 
 
 def secret(name: str, secret_name: str, key: str) -> Manifest:

@@ -62,7 +62,7 @@ def _stage(workload: Workload, files: StagedFiles, container: str, volume: str, 
             *(mount(name, where, read_only=True) for name, _, where in sources),
             mount(volume, target),
         ],
-        init=True,
+        log_speaks=True,
     )
     volumes = [{"name": name, **body} for name, body, _ in sources]
     space = scratch(volume, workload.options.resources.evaluator)
