@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,46 +13,20 @@ from typing import Any
 import pytest
 import yaml
 
-from devcluster import paths
+from nhx_gym_operator.api.constants import MEASUREMENT_LABEL, MEASUREMENT_OF_SANDBOX
 from nhx_gym_operator.controller.caches import KINDS
 from nhx_gym_operator.controller.measuring.step import names
 from nhx_gym_operator.controller.settings import Sandbox, Settings, Timeouts
 from nhx_gym_operator.workloads.canary import Canary, policies
 from nhx_gym_operator.workloads.options import Limits, RoleResources
 from nhx_gym_operator.workloads.workload import ApiAddresses
+from support.chart import CHART, KUBE_VERSION, helm
 
 ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "charts/nhx-gym-operator"
 RELEASE = "nhx-gym-operator"
 NAMESPACE = "operators"
-HELM_SECONDS = 60
-KUBE_VERSION = "--kube-version=1.37.2"
-"""Without a cluster to ask, a Helm 3 built from source takes a version from years ago."""
 
 type Object = dict[str, Any]
-
-
-@cache
-def helm_binary() -> str:
-    named = os.environ.get("HELM")
-    built = paths.bin_path("helm")
-    if named:
-        return named
-    if built.is_file():
-        return str(built)
-    pytest.fail(f"No Helm at {built}. `make cluster` builds it; HELM=/path/to/helm names another one.")
-
-
-def helm(*arguments: str, values: Object | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [helm_binary(), *arguments, "--values=-"],
-        input=json.dumps(values or {}),
-        capture_output=True,
-        text=True,
-        timeout=HELM_SECONDS,
-        # Neither a cluster nor plugins of whoever runs the tests.
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": "/dev/null"},
-    )
 
 
 @cache
@@ -120,12 +92,20 @@ CANARY = f"{RELEASE}-canary"
 CANARY_PODS = (f"{CANARY}-listener", f"{CANARY}-client")
 CANARY_RIGHTS = {
     ("configmaps", (CANARY,)): {"get", "patch"},
+    ("configmaps", ()): {"create"},
     ("pods", ()): {"create"},
     ("pods", CANARY_PODS): {"get", "delete"},
     ("networkpolicies", ()): {"create"},
     ("networkpolicies", CANARY_PODS): {"patch"},
-    ("events", ()): {"create"},
+    ("events", ()): {"list", "create"},
 }
+
+
+def operators_rights(objects: list[Object]) -> Object:
+    """The one role of the whole cluster that the operator is bound to."""
+    bound = one(objects, "ClusterRoleBinding")["roleRef"]["name"]
+    (found,) = [role for role in of_kind(objects, "ClusterRole") if role["metadata"]["name"] == bound]
+    return found
 
 
 def restricted_violations(spec: Object) -> list[str]:
@@ -160,6 +140,8 @@ def test_an_installation_is_these_objects():
     kinds = sorted(obj["kind"] for obj in render())
     assert kinds == [
         "ClusterRole",
+        "ClusterRole",
+        "ClusterRole",
         "ClusterRoleBinding",
         "ConfigMap",
         "ConfigMap",
@@ -188,7 +170,7 @@ def test_definitions_of_somebody_else_are_left_alone():
 
 
 def test_the_operator_has_exactly_these_rights_everywhere():
-    role = one(render(), "ClusterRole")
+    role = operators_rights(render())
     assert dict(rules(role)) == JOB_RIGHTS | RUNTIME_CLASS_RIGHTS
     assert [role["metadata"]["name"] for role in of_kind(render(), "Role")] == [CANARY]
 
@@ -212,6 +194,7 @@ def test_a_measurement_uses_the_names_that_its_rights_are_about():
     assert {policy["metadata"]["name"] for policy in policies(canary, shut=True)} == set(CANARY_PODS)
     (outcome,) = [obj for obj in of_kind(render(), "ConfigMap") if obj["metadata"]["name"] == CANARY]
     assert "data" not in outcome, "an upgrade would undo what was measured"
+    assert outcome["metadata"]["labels"][MEASUREMENT_LABEL] == MEASUREMENT_OF_SANDBOX
 
 
 @pytest.mark.parametrize("values", [{"canary": {"enabled": False}}, {"sandbox": {"mode": "Disabled"}}], ids=str)
@@ -240,7 +223,7 @@ def test_with_namespaces_named_the_rights_end_at_their_borders():
     roles = [role for role in of_kind(objects, "Role") if role["metadata"]["name"] != CANARY]
     assert [role["metadata"]["namespace"] for role in roles] == ["team-a", "team-b"]
     assert all(dict(rules(role)) == JOB_RIGHTS for role in roles)
-    assert dict(rules(one(objects, "ClusterRole"))) == RUNTIME_CLASS_RIGHTS
+    assert dict(rules(operators_rights(objects))) == RUNTIME_CLASS_RIGHTS
     for binding in of_kind(objects, "RoleBinding"):
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": RELEASE, "namespace": NAMESPACE}]
 
@@ -248,6 +231,26 @@ def test_with_namespaces_named_the_rights_end_at_their_borders():
 def test_a_user_without_cluster_rights_can_install():
     objects = render(watchNamespaces=["team-a"], rbac={"runtimeClasses": False}, crds={"install": False})
     assert not [obj for obj in objects if obj["kind"].startswith(("Cluster", "Custom"))]
+
+
+@pytest.mark.parametrize(
+    ("role", "verbs", "joined"),
+    [
+        ("view", READ, {"view"}),
+        ("edit", {"create", "delete", "deletecollection", "patch", "update"}, {"edit", "admin"}),
+    ],
+)
+def test_users_get_their_rights_by_the_roles_that_kubernetes_has(role: str, verbs: set[str], joined: set[str]):
+    (found,) = [obj for obj in of_kind(render(), "ClusterRole") if obj["metadata"]["name"].endswith(f"-{role}")]
+    assert dict(rules(found)) == {f"evals.nhx.io/{kind}": verbs for kind in ("agentevaljobs", "filesets")}
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    labels = {label: value for label, value in found["metadata"]["labels"].items() if label.startswith(prefix)}
+    assert labels == {prefix + name: "true" for name in joined}
+
+
+def test_users_roles_are_left_alone_where_that_is_said_and_where_the_release_has_no_cluster_rights():
+    assert len(of_kind(render(rbac={"userRoles": False}), "ClusterRole")) == 1
+    assert not of_kind(render(watchNamespaces=["team-a"], rbac={"runtimeClasses": False}), "ClusterRole")
 
 
 def test_no_right_is_a_wildcard():
@@ -378,7 +381,8 @@ def test_a_key_of_ones_own_is_used_instead():
 
 def test_the_longest_release_name_still_makes_valid_names():
     for obj in render(release="r" * 53):
-        assert len(obj["metadata"]["name"]) <= 63
+        # Names of roles may have 253 characters.
+        assert len(obj["metadata"]["name"]) <= (253 if "Role" in obj["kind"] else 63)
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,10 @@ pods alone: everything else goes when the job that owns it does. */ -}}
   resources: [configmaps]
   resourceNames: [{{ $name }}]
   verbs: [get, patch]
+# Should somebody delete it. No right to create can be bound to a name, and whoever may create pods could do more.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
 - apiGroups: [""]
   resources: [pods]
   verbs: [create]
@@ -124,9 +128,10 @@ pods alone: everything else goes when the job that owns it does. */ -}}
   resources: [networkpolicies]
   resourceNames: {{ $pods }}
   verbs: [patch]
+# Its own, and to read why a canary does not start.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 {{- end -}}
 
 {{- /* The operator's settings file; see controller/settings.py. */ -}}

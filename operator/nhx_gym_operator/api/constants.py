@@ -36,6 +36,9 @@ JOB_ANNOTATION = f"{GROUP}/job"
 
 CANARY_LABEL = f"{GROUP}/canary"
 """On canaries and their policies: the name of the ConfigMap that their outcome goes into."""
+MEASUREMENT_LABEL = f"{GROUP}/measurement"
+MEASUREMENT_OF_SANDBOX = "sandbox"
+"""On that ConfigMap: `kubectl get configmaps --all-namespaces -l evals.nhx.io/measurement=sandbox`."""
 SUBJECT_ANNOTATION = f"{GROUP}/measured"
 """On canaries: a digest of the settings that they measure."""
 
