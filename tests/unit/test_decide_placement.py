@@ -90,6 +90,7 @@ def test_a_pinned_placement_stays_when_the_settings_change():
 HOLDS = Standing(State.HOLDS, "its own kernel; denied (measured on node 'n')")
 FAILS = Standing(State.FAILS, "network policies are not enforced; set sandbox.mode")
 NOT_KNOWN = Standing(State.NOT_KNOWN, "canary pods are about to show it; canary.enabled")
+IN_DOUBT = Standing(State.IN_DOUBT, "it is measured again whether a sandbox holds; last: not enforced")
 
 
 @pytest.mark.parametrize(
@@ -136,10 +137,11 @@ def test_what_needs_a_sandbox_that_does_not_hold_is_refused_and_nothing_is_made(
 
 @pytest.mark.parametrize("mode", ["Auto", "Required"])
 @pytest.mark.parametrize("changes", [{}, FILESET], ids=["built in", "own"])
-def test_nothing_is_placed_on_a_guess(mode, changes):
-    decision = decided(mode=mode, standing=NOT_KNOWN, **changes)
+@pytest.mark.parametrize("standing", [NOT_KNOWN, IN_DOUBT])
+def test_nothing_is_placed_on_a_guess(mode, changes, standing):
+    decision = decided(mode=mode, standing=standing, **changes)
     waits = condition_of(decision, "Accepted")
-    assert (waits["status"], waits["reason"], waits["message"]) == ("False", "SandboxNotMeasured", NOT_KNOWN.message)
+    assert (waits["status"], waits["reason"], waits["message"]) == ("False", "SandboxNotMeasured", standing.message)
     assert decision.status["phase"] == "Pending"
     assert "placement" not in decision.status and decision.actions == ()
     assert decision.requeue_after and not holds(decision, "Failed")
@@ -166,10 +168,11 @@ def test_a_job_that_waits_for_a_measurement_can_be_cancelled():
 PINNED = {"placement": "Sandboxed", "isolation": "Kernel", "runtimeClassName": "gvisor"}
 
 
-def test_a_job_in_a_sandbox_that_was_lost_gets_no_pods_and_never_runs_without():
-    decision = decide(new(job(status=PINNED), standing=FAILS), NOW)
+@pytest.mark.parametrize("lost", [FAILS, IN_DOUBT])
+def test_a_job_in_a_sandbox_that_was_lost_gets_no_pods_and_never_runs_without(lost):
+    decision = decide(new(job(status=PINNED), standing=lost), NOW)
     waits = condition_of(decision, "Accepted")
-    assert (waits["status"], waits["reason"], waits["message"]) == ("False", "SandboxUnavailable", FAILS.message)
+    assert (waits["status"], waits["reason"], waits["message"]) == ("False", "SandboxUnavailable", lost.message)
     assert decision.actions == () and decision.status["placement"] == "Sandboxed"
     assert kinds(decide(new(job(status=PINNED), standing=HOLDS), NOW)) != []
 

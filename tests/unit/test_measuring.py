@@ -9,6 +9,7 @@ import pytest
 
 from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, CanaryReport, Kernel
 from nhx_gym_operator.controller.clock import format_time
+from nhx_gym_operator.controller.kube import ApiError
 from nhx_gym_operator.controller.measuring import kernels
 from nhx_gym_operator.controller.measuring.findings import (
     Findings,
@@ -24,7 +25,7 @@ from nhx_gym_operator.controller.measuring.findings import (
 from nhx_gym_operator.controller.measuring.kernels import NodeKernel
 from nhx_gym_operator.controller.measuring.monitor import Monitor
 from nhx_gym_operator.controller.measuring.step import Scene, next_step
-from nhx_gym_operator.controller.observation import Apply, Create, DeletePod
+from nhx_gym_operator.controller.observation import Apply, Create, DeletePod, PodEvent
 from nhx_gym_operator.workloads import canary as canaries
 from nhx_gym_operator.workloads.canary import Canary
 from support.controller_values import API, NOW, after, ended, installation, live, running, settings
@@ -80,7 +81,8 @@ def findings(tried=NOW, **changes):
         "network": Verdict.HOLDS,
         "network_message": "denied",
         "network_measured_at": moment,
-        "node": "node-1",
+        "kernel_node": "node-1",
+        "network_node": "node-1",
         "namespace": "operators",
     }
     return Findings(**(values | changes))
@@ -135,7 +137,7 @@ def test_a_measurement_that_went_well_is_written_down_and_its_pods_are_deleted()
     assert does(step) == BOTH_GONE
     found = step.findings
     assert (found.verdict, found.kernel, found.network) == (Verdict.HOLDS, Verdict.HOLDS, Verdict.HOLDS)
-    assert (found.node, found.namespace, found.runtime_class_name) == ("node-1", "operators", "gvisor")
+    assert (found.network_node, found.namespace, found.runtime_class_name) == ("node-1", "operators", "gvisor")
     assert found.pids_limit == "1024" and found.tried_at == format_time(after(9))
     assert "gVisor 4.19.0" in found.kernel_message and REFUSED in found.network_message
 
@@ -195,11 +197,61 @@ def test_a_pod_that_does_not_start_ends_the_measurement_with_the_reason(which):
     build = canaries.listener(CANARY) if which == "listener" else canaries.client(CANARY, "10.1.0.7")
     stuck = pod(build, phase="Pending", conditions=[unscheduled])
     pods = {"listener": stuck} if which == "listener" else {"listener": listening(), "client": stuck}
-    assert next_step(scene(**pods), after(899)).findings is None
+    assert next_step(scene(**pods), after(899)).actions == ()
     step = next_step(scene(**pods), after(901))
     assert step.findings.verdict is Verdict.UNKNOWN
     assert "0/1 nodes are available" in step.findings.trouble and "timeouts.podStartSeconds" in step.findings.trouble
     assert len(step.actions) == len(pods)
+
+
+BAD_IMAGE = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+
+
+@pytest.mark.parametrize("which", ["listener", "client"])
+def test_what_keeps_a_canary_from_starting_is_told_at_once_and_waited_for(which):
+    pods = (
+        {"listener": pod(canaries.listener(CANARY), states={"canary-listen": BAD_IMAGE}, phase="Pending")}
+        if which == "listener"
+        else {"listener": listening(), "client": client(reach=BAD_IMAGE, phase="Pending")}
+    )
+    step = next_step(scene(**pods), after(1))
+    assert step.actions == () and step.again_after < 1
+    assert step.findings.verdict is Verdict.UNKNOWN and "no such image" in step.findings.trouble
+    assert standing(step.findings, SUBJECT, HOUR, NOW, after(1)).message.count("no such image") == 1
+
+
+def test_what_the_kubelet_says_in_an_event_is_told_too():
+    stuck = client(phase="Pending")
+    said = PodEvent(stuck["metadata"]["uid"], "FailedCreatePodSandBox", 'no runtime for "runsc" is configured')
+    assert next_step(scene(listener=listening(), client=stuck), after(1)).findings is None
+    step = next_step(scene(listener=listening(), client=stuck, events=(said,)), after(1))
+    assert "no runtime for" in step.findings.trouble
+
+
+def test_the_same_is_told_once_and_other_words_after_a_while():
+    def told(trouble, seconds):
+        stuck = pod(canaries.listener(CANARY), states={"canary-listen": BAD_IMAGE}, phase="Pending")
+        before = unmeasured(SUBJECT, after(1), trouble)
+        return next_step(scene(listener=stuck, findings=before), after(seconds)).findings
+
+    same = next_step(
+        scene(listener=pod(canaries.listener(CANARY), states={"canary-listen": BAD_IMAGE}, phase="Pending")), after(1)
+    ).findings.trouble
+    assert told(same, 500) is None
+    assert told("other words", 10) is None
+    assert told("other words", 11).trouble == same
+
+
+def test_what_one_canary_lacked_is_not_taken_for_told_of_the_next():
+    stuck = pod(canaries.listener(CANARY), states={"canary-listen": BAD_IMAGE}, phase="Pending", created=after(60))
+    before = unmeasured(SUBJECT, after(59), "of the last one")
+    assert "no such image" in next_step(scene(listener=stuck, findings=before), after(61)).findings.trouble
+
+
+def test_a_canary_that_waits_takes_no_good_verdict_away():
+    stuck = pod(canaries.listener(CANARY), states={"canary-listen": BAD_IMAGE}, phase="Pending", created=after(60))
+    found = next_step(scene(listener=stuck, findings=findings()), after(61)).findings
+    assert found.verdict is Verdict.HOLDS and "no such image" in found.message
 
 
 def test_a_listener_that_ended_ends_the_measurement():
@@ -326,7 +378,7 @@ def test_a_failure_is_never_followed_by_a_verdict_from_before():
         (findings(), after(60), after(60), State.HOLDS, "denied"),
         (findings(), NOW, after(3 * HOUR), State.NOT_KNOWN, "canary.enabled"),
         (FAILED, NOW, after(59), State.FAILS, "not enforced"),
-        (FAILED, NOW, after(60), State.NOT_KNOWN, "measured again"),
+        (FAILED, NOW, after(60), State.IN_DOUBT, "measured again"),
         (UNKNOWN, NOW, after(1), State.NOT_KNOWN, "no room"),
     ],
 )
@@ -336,6 +388,17 @@ def test_what_a_job_is_told(found, since, now, state, words):
     assert words in told.message
 
 
+def test_what_keeps_the_operator_from_measuring_is_told_beside_what_still_stands():
+    def told(now, found=None):
+        return standing(found, SUBJECT, HOUR, NOW, now, "no right to configmaps")
+
+    assert told(NOW).state is State.NOT_KNOWN and "no right to configmaps" in told(NOW).message
+    still = told(after(HOUR), findings())
+    assert still.state is State.HOLDS and "cannot be measured again now: no right to configmaps" in still.message
+    lapsed = told(after(3 * HOUR), findings())
+    assert lapsed.state is State.NOT_KNOWN and "no right to configmaps" in lapsed.message
+
+
 def test_findings_survive_the_config_map_and_anything_else_in_it_is_no_finding():
     found = FAILED.model_copy(update={"pids_limit": "max", "not_checked": "nodes"})
     data = found.to_data()
@@ -343,6 +406,92 @@ def test_findings_survive_the_config_map_and_anything_else_in_it_is_no_finding()
     assert (data["verdict"], data["network"], data["networkMessage"]) == ("Fails", "Fails", "not enforced")
     assert from_data(data) == found
     assert from_data(None) is None and from_data({"kernel": "Perhaps"}) is None
+
+
+# Nodes
+
+
+def measured(node, tried=NOW, **changes):
+    """What one measurement found, as it is before it is merged with what was known."""
+    return findings(tried, kernel_node=node, network_node=node, **changes)
+
+
+def on(*steps):
+    """One measurement after the other, a minute apart."""
+    known = None
+    for number, step in enumerate(steps):
+        node, changes = step if isinstance(step, tuple) else (step, {})
+        known = merged(known, measured(node, after(number * 60), **changes), HOUR)
+    return known
+
+
+FAILS = {"network": Verdict.FAILS, "network_message": "not enforced"}
+
+
+def test_it_is_remembered_where_it_was_measured_the_last_one_first_and_each_node_once():
+    known = on("a", "b", "c", "a")
+    assert [entry.node for entry in known.nodes] == ["a", "c", "b"]
+    assert from_data(known.to_data()) == known
+    assert len(known.to_data()["nodes"].splitlines()) == 3
+
+
+def test_a_job_is_told_on_which_nodes_it_was_found_to_hold():
+    told = standing(on("a", "b", "c"), SUBJECT, HOUR, NOW, after(200))
+    assert "on node 'c'" in told.message and "before that on 'b', 'a'" in told.message
+    many = standing(on(*"abcdefgh"), SUBJECT, HOUR, NOW, after(500))
+    assert "'c' and 2 more" in many.message
+    assert "before" not in standing(on("a", "b"), SUBJECT, HOUR, NOW, after(3 * HOUR)).message
+
+
+def test_a_node_where_it_holds_does_not_outweigh_one_where_it_failed():
+    known = on(("bad", FAILS), "good")
+    assert (known.verdict, known.network_node, known.kernel_node) == (Verdict.FAILS, "bad", "good")
+    assert known.network_message == "not enforced"
+    assert due_at(known, SUBJECT, HOUR, NOW) == after(60 + 60)
+    told = standing(known, SUBJECT, HOUR, NOW, after(61))
+    assert told.state is State.IN_DOUBT, "only a fresh failure refuses for good"
+    assert "on node 'bad'" in told.message and "not enforced" in told.message
+    assert standing(on("good", ("bad", FAILS)), SUBJECT, HOUR, NOW, after(61)).state is State.FAILS
+
+
+@pytest.mark.parametrize("how", ["measured there again", "the node is gone", "three intervals later"])
+def test_a_failure_on_one_node_ends(how):
+    known = on(("bad", FAILS), "good")
+    if how == "measured there again":
+        known = merged(known, measured("bad", after(120)), HOUR)
+    elif how == "the node is gone":
+        known = merged(known, measured("good", after(120)), HOUR, frozenset({"bad"}))
+        assert [entry.node for entry in known.nodes] == ["good"]
+    else:
+        known = merged(known, measured("good", after(3 * HOUR)), HOUR)
+    assert known.verdict is Verdict.HOLDS
+
+
+def test_a_measurement_without_a_verdict_forgets_nothing_of_its_node():
+    known = merged(on("a", ("b", FAILS)), unmeasured(SUBJECT, after(200), "no room"), HOUR)
+    assert [(entry.node, entry.network) for entry in known.nodes] == [("b", Verdict.FAILS), ("a", Verdict.HOLDS)]
+    assert known.network is Verdict.UNKNOWN, "it is not known now, and lets nobody in"
+    assert standing(known, SUBJECT, HOUR, NOW, after(201)).state is State.IN_DOUBT
+    there = unmeasured(SUBJECT, after(200), "no room").model_copy(update={"kernel_node": "b", "network_node": "b"})
+    assert len(merged(on("a", ("b", FAILS)), there, HOUR).nodes) == 2
+
+
+def test_of_other_settings_no_node_is_remembered():
+    assert [entry.node for entry in merged(on("a"), measured("b", subject="other"), HOUR).nodes] == ["b"]
+
+
+def test_both_canaries_are_to_go_where_it_was_measured_longest_ago():
+    known = on("a", "b")
+    begin = next_step(scene(findings=known, since=after(600)), after(600)).actions[-1].manifest
+    go_on = next_step(scene(findings=known, listener=listening()), after(600)).actions[-1].manifest
+    for made in (begin, go_on):
+        wishes = made["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert wishes == canaries.Turn(known=("b", "a")).preferences()
+
+
+def test_a_node_where_it_failed_comes_first():
+    assert on("a", ("bad", FAILS), "b").turn(SUBJECT) == canaries.Turn(first=("bad",), known=("b", "bad", "a"))
+    assert on("a").turn("other settings") == canaries.Turn()
 
 
 # The adapter
@@ -363,6 +512,26 @@ async def test_a_measurement_that_breaks_leaves_the_operator_alone_and_lets_nobo
     assert not running_.done()
     told = monitor.standing()
     assert told.state is State.NOT_KNOWN and "nodeInfo" in told.message
+    running_.cancel()
+
+
+class WithoutTheMap:
+    """An API server where somebody deleted the outcome, and where nobody may make it again."""
+
+    async def get(self, *_):
+        raise ApiError(404, "NotFound", "not found")
+
+    async def apply(self, _):
+        raise ApiError(403, "Forbidden", 'configmaps is forbidden: "op" cannot create resource "configmaps"')
+
+
+async def test_an_outcome_that_is_gone_and_may_not_be_made_again_is_told_to_jobs():
+    where = {"canary": {"name": "op-canary", "namespace": "operators"}}
+    monitor = Monitor(installation(**where), WithoutTheMap(), None, lambda: None)
+    running_ = asyncio.create_task(monitor.run())
+    await asyncio.sleep(0.05)
+    told = monitor.standing()
+    assert told.state is State.NOT_KNOWN and 'cannot create resource "configmaps"' in told.message
     running_.cancel()
 
 

@@ -125,3 +125,24 @@ def test_a_canary_that_ends_without_a_message_is_spoken_for_by_its_log():
 def test_the_container_at_the_gate_is_told_the_addresses_of_its_node():
     told = [pair for pair in CLIENT["spec"]["containers"][0]["env"] if pair["name"] == NODE_ADDRESSES_ENV]
     assert told == [podspec.node_addresses()]
+
+
+def score(turn, node):
+    """What a scheduler adds up for a node."""
+
+    def meets(field):
+        return (node in field["values"]) is (field["operator"] == "In")
+
+    preferences = turn.preferences()
+    return sum(p["weight"] for p in preferences if all(map(meets, p["preference"]["matchFields"])))
+
+
+def test_a_canary_would_rather_go_where_it_never_was_then_where_it_was_longest_ago():
+    turn = canaries.Turn(known=("newest", "middle", "oldest"))
+    assert score(turn, "new") > score(turn, "oldest") > score(turn, "middle") == score(turn, "newest")
+    assert canaries.Turn().preferences() == []
+
+
+def test_a_canary_would_rather_go_where_something_failed_than_anywhere_else():
+    turn = canaries.Turn(first=("bad",), known=("bad", "good"))
+    assert score(turn, "bad") > score(turn, "new") > score(turn, "good")

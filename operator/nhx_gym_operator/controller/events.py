@@ -10,6 +10,7 @@ from typing import Any
 from ..api.conditions import EXPECTED_WHILE_FALSE, NOTICES, ConditionType, RunReason
 from ..api.constants import FIELD_MANAGER
 from .kube import ApiError, KubeClient
+from .observation import PodEvent
 
 Manifest = dict[str, Any]
 
@@ -25,6 +26,18 @@ def of_transitions(job: Manifest, old: Iterable[Manifest], new: Iterable[Manifes
     the same one is never told twice."""
     before = {entry["type"]: (entry["status"], entry["reason"]) for entry in old}
     return [_event(job, entry) for entry in new if before.get(entry["type"]) != (entry["status"], entry["reason"])]
+
+
+def about_pods(found: Iterable[Manifest]) -> tuple[PodEvent, ...]:
+    """Other components' events, in the order in which they were last seen."""
+    return tuple(
+        PodEvent(event["involvedObject"].get("uid", ""), event.get("reason", ""), event.get("message", ""))
+        for event in sorted(found, key=_last_seen)
+    )
+
+
+def _last_seen(event: Manifest) -> str:
+    return event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
 
 
 async def publish(api: KubeClient, events: Iterable[Manifest]) -> None:

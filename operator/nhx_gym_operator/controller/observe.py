@@ -13,7 +13,7 @@ from ..api.resource import ObjectMeta, first_problem
 from ..api.status import JobStatus
 from ..api.wire import Progress
 from ..workloads import names, storage
-from . import podview
+from . import events, podview
 from .caches import Caches
 from .inputs import InputReader
 from .kube import CLAIMS, EVENTS, PODS, POLICIES, SERVICES, Resource
@@ -88,11 +88,14 @@ class Observer:
 
     def _events_of(self, pods: tuple[Manifest, ...]) -> tuple[PodEvent, ...]:
         return tuple(
-            PodEvent(podview.uid(pod), event.get("reason", ""), event.get("message", ""))
+            event
             for pod in pods
             if not podview.has_ended(pod)
-            for event in sorted(self._caches[EVENTS].owned_by(podview.uid(pod)), key=_last_seen)
-            if event["metadata"].get("namespace") == pod["metadata"].get("namespace")
+            for event in events.about_pods(
+                entry
+                for entry in self._caches[EVENTS].owned_by(podview.uid(pod))
+                if entry["metadata"].get("namespace") == pod["metadata"].get("namespace")
+            )
         )
 
 
@@ -122,7 +125,3 @@ def _is_final(job: AgentEvalJob) -> bool:
 
 def _has_evaluator(pods: tuple[Manifest, ...]) -> bool:
     return any(not podview.is_host(pod) and not podview.has_ended(pod) for pod in pods)
-
-
-def _last_seen(event: Manifest) -> str:
-    return event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]

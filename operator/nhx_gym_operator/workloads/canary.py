@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..api import pod_rules
@@ -32,6 +32,30 @@ MEASURE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
+class Turn:
+    """Which node a measurement should take place on. A wish, since a node may be full, or closed to these pods."""
+
+    first: tuple[str, ...] = ()
+    """Where something was seen to fail."""
+    known: tuple[str, ...] = ()
+    """Where it was measured, the last one first: all others come before these, and of these the one that was measured
+    longest ago."""
+
+    def preferences(self) -> list[Manifest]:
+        """Of a node affinity. The scheduler adds the weights of all that a node meets."""
+        wishes = [(100, [_node("In", name)]) for name in self.first]
+        wishes += [(40, [_node("NotIn", name) for name in self.known])] if self.known else []
+        newer = self.known[:-1]
+        wishes += [(20, [_node("NotIn", name) for name in newer])] if newer else []
+        return [{"weight": weight, "preference": {"matchFields": fields}} for weight, fields in wishes]
+
+
+def _node(operator: str, name: str) -> Manifest:
+    """By the node's own name: the API takes one value for that field."""
+    return {"key": "metadata.name", "operator": operator, "values": [name]}
+
+
+@dataclass(frozen=True)
 class Canary:
     """What a measurement is about, and where it takes place."""
 
@@ -46,6 +70,7 @@ class Canary:
     """How long a pod may take to start."""
     owner_uid: str = ""
     """The ConfigMap's: with it, everything else goes."""
+    turn: Turn = field(default_factory=Turn)
 
     @property
     def subject(self) -> str:
@@ -82,7 +107,7 @@ class Canary:
 def listener(canary: Canary) -> Manifest:
     """Under the cluster's default runtime, like an evaluator."""
     container = _container(canary, CONTAINER_LISTEN, ports=(EVALUATOR_PORT, CANARY_PORT))
-    return _pod(canary, Role.CANARY_LISTENER, [], container)
+    return _pod(canary, Role.CANARY_LISTENER, [], container, affinity=_affinity(canary))
 
 
 def client(canary: Canary, listener_ip: str) -> Manifest:
@@ -159,12 +184,23 @@ def _container(canary: Canary, command: str, **more: Any) -> Manifest:
     )
 
 
-def _beside_listener(canary: Canary) -> Manifest:
+def _affinity(canary: Canary) -> Manifest:
+    """The administrator's, and whose turn it is."""
     affinity = deepcopy(canary.options.pods.affinity)
-    wishes = affinity.setdefault("podAffinity", {}).setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    if preferences := canary.turn.preferences():
+        _wishes(affinity, "nodeAffinity").extend(preferences)
+    return affinity
+
+
+def _beside_listener(canary: Canary) -> Manifest:
+    affinity = _affinity(canary)
     term = {
         "labelSelector": {"matchLabels": canary.selector(Role.CANARY_LISTENER)},
         "topologyKey": "kubernetes.io/hostname",
     }
-    wishes.append({"weight": 100, "podAffinityTerm": term})
+    _wishes(affinity, "podAffinity").append({"weight": 100, "podAffinityTerm": term})
     return affinity
+
+
+def _wishes(affinity: Manifest, kind: str) -> list[Manifest]:
+    return affinity.setdefault(kind, {}).setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])

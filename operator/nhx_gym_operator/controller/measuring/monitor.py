@@ -10,15 +10,15 @@ from datetime import datetime
 from typing import Any
 
 from ...api.conditions import MeasurementReason
-from ...api.constants import Isolation
+from ...api.constants import MEASUREMENT_LABEL, MEASUREMENT_OF_SANDBOX, Isolation
 from ...workloads.canary import Canary
-from .. import clock, events, metrics
+from .. import clock, events, metrics, podview
 from ..inputs import InputReader
-from ..kube import CONFIG_MAPS, NODES, PODS, ApiError, KubeClient, Resource
-from ..observation import Apply, Create, DeletePod
+from ..kube import CONFIG_MAPS, EVENTS, NODES, POD_EVENT_FIELDS, PODS, ApiError, KubeClient, Resource
+from ..observation import Apply, Create, DeletePod, PodEvent
 from ..settings import CanarySettings, Installation, SandboxMode
 from . import findings as found
-from .findings import Findings, Standing, State, Verdict
+from .findings import Findings, Standing, Verdict
 from .kernels import NodeKernel
 from .step import Scene, Step, names, next_step
 
@@ -57,11 +57,13 @@ class Monitor:
         """What a job that needs a sandbox is told. None: nothing is measured here."""
         if self._settings is None or self._canary is None:
             return None
-        if self._trouble and self._findings is None:
-            words = f"whether a sandbox of this cluster holds cannot be measured: {self._trouble}"
-            return Standing(State.NOT_KNOWN, words)
         return found.standing(
-            self._findings, self._canary.subject, self._settings.interval_seconds, self._since, self._now()
+            self._findings,
+            self._canary.subject,
+            self._settings.interval_seconds,
+            self._since,
+            self._now(),
+            self._trouble,
         )
 
     def suspect(self) -> None:
@@ -104,11 +106,14 @@ class Monitor:
         if step.findings is not None:
             await self._write(settings, config_map, step.findings)
         refused = await self._perform(step)
-        return 0.0 if refused else step.again_after
+        # Somebody may have deleted the outcome, or mended what was in the way.
+        return 0.0 if refused else min(step.again_after, found.RETRY_SECONDS)
 
     async def _scene(self, settings: CanarySettings, canary: Canary) -> Scene:
         listener, client = [await self._find(PODS, canary.namespace, name) for name in names(canary)]
         node, unreadable = await self._node(client)
+        waiting = [pod for pod in (listener, client) if pod is not None and not _has_begun(pod)]
+        complaints = [event for pod in waiting for event in await self._complaints(pod)]
         exists = None
         if canary.runtime_class_name:
             answer = await self._inputs.runtime_class(canary.runtime_class_name)
@@ -124,6 +129,8 @@ class Monitor:
             client=client,
             node=node,
             node_unreadable=unreadable,
+            events=tuple(complaints),
+            gone=await self._gone(),
             refused=refused,
         )
 
@@ -139,12 +146,37 @@ class Monitor:
             raise
         return NodeKernel(info.get("bootID", ""), info.get("kernelVersion", "")), ""
 
+    async def _complaints(self, pod: Manifest) -> tuple[PodEvent, ...]:
+        """None where events may not be read: the pod itself says most of what can be wrong with it."""
+        about = f"{POD_EVENT_FIELDS},involvedObject.name={podview.name(pod)}"
+        try:
+            answer = await self._api.list(EVENTS, pod["metadata"]["namespace"], fields=about)
+        except ApiError as error:
+            if error.forbidden:
+                return ()
+            raise
+        return events.about_pods(answer["items"])
+
+    async def _gone(self) -> frozenset[str]:
+        """Of the nodes where something failed; none where nodes may not be read."""
+        failing = self._findings.failing_nodes if self._findings else ()
+        return frozenset([name for name in failing if await self._is_gone(name)])
+
+    async def _is_gone(self, node: str) -> bool:
+        try:
+            return await self._find(NODES, None, node) is None
+        except ApiError as error:
+            if error.forbidden:
+                return False
+            raise
+
     async def _config_map(self, settings: CanarySettings) -> Manifest:
-        """The chart makes it, so that Helm removes it, and with it all that it owns."""
+        """The chart makes it, so that Helm removes it, and with it all that it owns. One that somebody deleted is made
+        again."""
         live = await self._find(CONFIG_MAPS, settings.namespace, settings.name)
         return live or await self._api.apply(_config_map_of(settings, {}))
 
-    async def _find(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+    async def _find(self, resource: Resource, namespace: str | None, name: str) -> Manifest | None:
         try:
             return await self._api.get(resource, namespace, name)
         except ApiError as error:
@@ -206,9 +238,17 @@ def _config_map_of(settings: CanarySettings, data: dict[str, str]) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": settings.name, "namespace": settings.namespace},
+        "metadata": {
+            "name": settings.name,
+            "namespace": settings.namespace,
+            "labels": {MEASUREMENT_LABEL: MEASUREMENT_OF_SANDBOX},
+        },
         "data": data,
     }
+
+
+def _has_begun(pod: Manifest) -> bool:
+    return any(podview.has_started(pod, status["name"]) for status in podview.statuses(pod))
 
 
 def _event(config_map: Manifest, findings: Findings) -> Manifest:

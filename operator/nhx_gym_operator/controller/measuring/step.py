@@ -8,7 +8,7 @@ operator that starts again, or two of them, go on where the measurement is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -27,7 +27,7 @@ from ...workloads import canary as canaries
 from ...workloads.canary import Canary
 from .. import podview
 from ..clock import format_time, parse_time, seconds_since
-from ..observation import Apply, Create, DeletePod
+from ..observation import Apply, Create, DeletePod, PodEvent
 from ..policies import podproblems
 from . import kernels
 from .findings import RETRY_SECONDS, Findings, Verdict, due_at, merged, unmeasured
@@ -37,6 +37,8 @@ Manifest = dict[str, Any]
 
 LOOK_AGAIN_SECONDS = 0.5
 """While a measurement goes on. It is over in some ten seconds: polling a few objects costs less than a watch."""
+TELL_AGAIN_SECONDS = 10.0
+"""Between two tellings of what keeps one canary from starting: the kubelet's words change with each of its tries."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class Scene:
     client: Manifest | None = None
     node: NodeKernel | None = None
     """The client's node."""
+    events: tuple[PodEvent, ...] = ()
+    """What kubelet and scheduler complain of about canaries that have not started."""
+    gone: frozenset[str] = frozenset()
+    """Nodes where something failed and that the cluster has no more."""
     node_unreadable: str = ""
     """Why that is None though the client has a node."""
     refused: str = ""
@@ -90,7 +96,7 @@ def _begin(scene: Scene, now: datetime) -> Step:
         return Step(again_after=seconds_since(now, due))
     if scene.runtime_class_exists is False:
         return _conclude(scene, now, _no_runtime_class(scene, now))
-    return Step((*_policies(scene, shut=False), Create(canaries.listener(scene.canary))))
+    return Step((*_policies(scene, shut=False), Create(canaries.listener(_in_turn(scene)))))
 
 
 def _go_on(scene: Scene, now: datetime) -> Step:
@@ -102,7 +108,7 @@ def _go_on(scene: Scene, now: datetime) -> Step:
         address = podview.ip(listener)
         if not podview.is_running(listener, CONTAINER_LISTEN) or not address:
             return _wait_for_start(scene, listener, now)
-        return Step((Create(canaries.client(scene.canary, address)),))
+        return Step((Create(canaries.client(_in_turn(scene), address)),))
     reached, refused = podview.terminated(client, CONTAINER_REACH), podview.terminated(client, CONTAINER_REFUSED)
     if refused or podview.has_ended(client) or (reached and reached.get("exitCode") != 0):
         return _conclude(scene, now, _judge(scene, client, now))
@@ -116,14 +122,30 @@ def _go_on(scene: Scene, now: datetime) -> Step:
     return _wait_for_start(scene, client, now)
 
 
+def _in_turn(scene: Scene) -> Canary:
+    findings = scene.findings
+    return replace(scene.canary, turn=findings.turn(scene.canary.subject)) if findings else scene.canary
+
+
 def _wait_for_start(scene: Scene, pod: Manifest, now: datetime) -> Step:
     limit = scene.canary.start_seconds
+    problem = podproblems.find(pod, scene.events)
     if seconds_since(podview.created(pod), now) < limit:
-        return Step()
-    problem = podproblems.find(pod, ())
+        return _tell(scene, pod, problem.message, now) if problem else Step()
     words = problem.message if problem else f"canary pod {podview.name(pod)!r} does not start"
     why = f"{words}; still so after {limit:g} s (the operator's setting timeouts.podStartSeconds)"
     return _conclude(scene, now, unmeasured(scene.canary.subject, now, why))
+
+
+def _tell(scene: Scene, pod: Manifest, trouble: str, now: datetime) -> Step:
+    """At once, while the canary is waited for: a quarter of an hour is long for a misspelt image."""
+    told = scene.findings
+    if told and told.trouble:
+        tried = parse_time(told.tried_at)
+        about_this_pod = tried >= podview.created(pod)
+        if about_this_pod and (told.trouble == trouble or seconds_since(tried, now) < TELL_AGAIN_SECONDS):
+            return Step()
+    return Step(findings=_placed(scene, unmeasured(scene.canary.subject, now, trouble)))
 
 
 def _conclude(scene: Scene, now: datetime, found: Findings) -> Step:
@@ -133,12 +155,14 @@ def _conclude(scene: Scene, now: datetime, found: Findings) -> Step:
 
 def _placed(scene: Scene, found: Findings) -> Findings:
     """With where it was found, and with what still stands of before."""
+    node = scene.client["spec"].get("nodeName", "") if scene.client else ""
     place = {
         "namespace": scene.canary.namespace,
         "runtime_class_name": scene.canary.runtime_class_name or "",
-        "node": scene.client["spec"].get("nodeName", "") if scene.client else "",
+        "kernel_node": node,
+        "network_node": node,
     }
-    return merged(scene.findings, found.model_copy(update=place), scene.interval)
+    return merged(scene.findings, found.model_copy(update=place), scene.interval, scene.gone)
 
 
 def _measures_something_else(pod: Manifest, scene: Scene) -> bool:

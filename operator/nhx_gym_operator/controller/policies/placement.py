@@ -73,7 +73,9 @@ def describe(status: Mapping[str, Any]) -> str:
 def still_unfenced(status: Mapping[str, Any], sandbox: Sandbox, standing: Standing | None) -> str:
     """Why a job that was placed in a sandbox gets no pods now; empty if it does. What is measured is the sandbox of the
     present settings, and tells nothing about another one that was pinned before they changed."""
-    if status["placement"] != Placement.SANDBOXED or standing is None or standing.state is not State.FAILS:
+    if standing is None or standing.state not in (State.FAILS, State.IN_DOUBT):
+        return ""
+    if status["placement"] != Placement.SANDBOXED:
         return ""
     same = status["isolation"] == sandbox.isolation and (
         sandbox.isolation is Isolation.CONTAINER_ONLY or status.get("runtimeClassName") == sandbox.runtime_class_name
@@ -99,7 +101,7 @@ def _sandbox_trouble(
         return runtime_class.message if isinstance(runtime_class, Missing) else None
     if standing.state is State.FAILS:
         return standing.message
-    if standing.state is State.NOT_KNOWN:
+    if standing.state is not State.HOLDS:
         return Missing(AcceptedReason.SANDBOX_NOT_MEASURED, standing.message)
     return None
 
