@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 from copy import deepcopy
@@ -26,7 +27,19 @@ from nhx_gym_operator.evaluator.collection import Collection
 from nhx_gym_operator.evaluator.journal import Journal
 from nhx_gym_operator.evaluator.run import Evaluation
 from nhx_gym_operator.evaluator.scoring import _Parts
-from unit.evaluator_fakes import FakeHost, World, chat, evaluator_url, make_plan, prompt_of, route, row, target, world
+from unit.evaluator_fakes import (
+    FakeHost,
+    World,
+    chat,
+    evaluator_url,
+    make_plan,
+    prompt_of,
+    route,
+    row,
+    serving,
+    target,
+    world,
+)
 from unit.test_evaluator_stage import FILES, write
 from unit.test_evaluator_stage import stage as stage_folder
 
@@ -72,6 +85,7 @@ async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_8
     assert outcome.usage["policy"].model_dump() == {
         "calls": 10,
         "failed_calls": 0,
+        "aborted_calls": 0,
         "input_tokens": 1000,
         "output_tokens": 200,
         "total_tokens": 1200,
@@ -366,6 +380,34 @@ async def test_a_collection_in_which_nothing_happens_ends_by_its_limit_and_score
     assert "for 2 s no rollout ended" in outcome.message and "spec.idleTimeoutSeconds" in outcome.message
     assert "gym_run/gym_env.log ends:" in outcome.message
     assert (outcome.progress.done, outcome.aggregates[0].count, outcome.aggregates[0].value) == (1, 1, 1.0)
+
+
+async def test_callers_that_leave_before_their_answer_are_no_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "LAST_CALL_S", 0.0)
+
+    async def never(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(600)
+        return web.Response()
+
+    class Impatient(FakeHost):
+        async def _body(self, example: dict[str, Any]) -> bytes:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await super()._body(example)
+
+    async with world(tmp_path, hosts=0) as w:
+        w.model.answer = never
+        host = Impatient()
+        async with serving(host.app()) as host.url:
+            models = [route(w.model.url, timeout_seconds=2.0)]
+            plan = w.plan(ROWS, target=target(concurrency=1)).model_copy(update={"idle_s": 1.0, "models": models})
+            outcome = await finish(w.evaluation(plan), host)
+    assert (outcome.state, outcome.reason) == ("Failed", "CollectionStalled")
+    usage = outcome.usage["policy"]
+    assert usage.calls == usage.failed_calls == 0 and usage.aborted_calls > 3
 
 
 @pytest.mark.parametrize("sign", ["rollout", "call"])

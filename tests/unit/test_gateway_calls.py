@@ -24,6 +24,7 @@ from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
 from nhx_gym_operator.evaluator.server import Services, make_app
+from nhx_gym_operator.evaluator.server import serving as serving_as_an_evaluator
 from unit.evaluator_fakes import KEY, MODEL, TOKENS, Answer, FakeModel, chat, paths_in, route, serving
 
 GYM_REPEATS = {429, 500, 502, 503, 504, 520}
@@ -427,30 +428,98 @@ async def test_a_stream_that_breaks_before_its_first_byte_is_repeated(tmp_path: 
     assert (got, clean, len(g.model.requests)) == (DELTA + LAST, True, 2)
 
 
-async def test_a_caller_that_leaves_ends_its_call_which_counts_as_one_of_unknown_cost(tmp_path: Path) -> None:
-    from nhx_gym_operator.evaluator.server import serving as serve
+@contextlib.asynccontextmanager
+async def noticing_who_leaves(g: Gate) -> AsyncIterator[str]:
+    """The gateway's API as an evaluator serves it, which ends a call when its caller has gone. Left once all have."""
+    app = make_app(Services(TOKENS, g.gateway, ProgressState(1)))
+    async with serving_as_an_evaluator(app, host="127.0.0.1", port=0, canary_port=0) as port:
+        yield f"http://127.0.0.1:{port}/models/policy/v1/chat/completions"
+        slots = g.gateway._models["policy"].slots
+        async with asyncio.timeout(30):
+            while slots._value < 64:
+                await asyncio.sleep(0.01)
 
-    ended = asyncio.Event()
+
+async def leave(g: Gate, url: str, body: Any, after: asyncio.Event) -> None:
+    """Begin a call, and go away once `after` is set, or a byte has come."""
+
+    async def call() -> None:
+        async with g.client.post(url, data=body) as answer:
+            async for _ in answer.content.iter_any():
+                after.set()
+
+    calling = asyncio.create_task(call())
+    async with asyncio.timeout(30):
+        await after.wait()
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+
+
+COST_SO_FAR = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("events", "counted"),
+    [
+        (b"", {"aborted_calls": 1, "unmetered_calls": 1}),
+        (DELTA, {"aborted_calls": 1, "unmetered_calls": 1}),
+        (COST_SO_FAR, {"aborted_calls": 1, "input_tokens": 5, "output_tokens": 2, "total_tokens": 7}),
+        (LAST, {"calls": 1, "input_tokens": 5, "output_tokens": 2, "total_tokens": 7}),
+    ],
+    ids=["before the first byte", "in the middle", "after its cost was stated", "when it has seen the end"],
+)
+async def test_a_caller_that_leaves_ends_its_call_which_is_charged_and_is_no_answer_unless_it_was_all_there(
+    tmp_path: Path, events: bytes, counted: dict[str, int]
+) -> None:
+    leaves = asyncio.Event()
+
+    async def slow(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if events:
+            await response.prepare(request)
+            await response.write(events)
+        else:
+            leaves.set()
+        await asyncio.sleep(60)
+        return response
+
+    async with gate(tmp_path, slow, bounds={"calls": 1}) as g:
+        async with noticing_who_leaves(g) as url:
+            await leave(g, url, json.dumps(CALL), leaves)
+        usage, spent = g.gateway.usage()["policy"], g.gateway.spent()
+    assert usage.model_dump(exclude_defaults=True, exclude={"seconds"}) == counted
+    assert spent is not None and spent.reason == "CallLimitReached"
+
+
+async def test_a_caller_that_leaves_before_its_request_is_whole_has_asked_no_model(tmp_path: Path) -> None:
+    began = asyncio.Event()
+
+    async def in_part() -> AsyncIterator[bytes]:
+        yield b'{"model":'
+        began.set()
+        await asyncio.sleep(60)
+
+    async with gate(tmp_path, bounds={"calls": 1}) as g:
+        async with noticing_who_leaves(g) as url:
+            await leave(g, url, in_part(), began)
+        assert g.gateway.usage()["policy"] == ModelUsage()
+        assert g.gateway.spent() is None
+
+
+async def test_a_model_is_dead_when_its_callers_left_or_were_refused(tmp_path: Path) -> None:
+    began = asyncio.Event()
 
     async def slow(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
-        await asyncio.sleep(30)
+        began.set()
+        await asyncio.sleep(60)
         return web.Response()
 
     async with gate(tmp_path, slow) as g:
-        app = make_app(Services(TOKENS, g.gateway, ProgressState(1)))
-        async with serve(app, host="127.0.0.1", port=0, canary_port=0) as port:
-            with pytest.raises(TimeoutError):
-                timeout = aiohttp.ClientTimeout(total=0.3)
-                url = f"http://127.0.0.1:{port}/models/policy/v1/chat/completions"
-                async with g.client.post(url, json=CALL, timeout=timeout):
-                    ended.set()
-            slots = g.gateway._models["policy"].slots
-            async with asyncio.timeout(2):
-                while slots._value < 64:
-                    await asyncio.sleep(0.01)
-        usage = g.gateway.usage()["policy"]
-    assert not ended.is_set()
-    assert (usage.calls, usage.unmetered_calls) == (1, 1)
+        async with noticing_who_leaves(g) as url:
+            await leave(g, url, json.dumps(CALL), began)
+        g.model.answer = refusing(404, "no such model")
+        await g.call()
+        assert "no such model" in g.gateway.dead_models()["policy"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from nhx_gym_operator.api.gym_models import IN_GYM, search_path
 from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelUsage
 from nhx_gym_operator.evaluator import rollout_calls
+from nhx_gym_operator.evaluator.metering import CallCost, End
 from nhx_gym_operator.evaluator.rollout_calls import FailedCall, RolloutCalls
 from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey
 
@@ -31,7 +32,9 @@ def under_way(*keys: RolloutKey, caller: int = HOST) -> RolloutCalls:
 
 
 def refuse(calls: RolloutCalls, rollout_id: str = "", *, caller: int = HOST, body: bytes = BODY) -> str:
-    return calls.failed(calls.began("policy", caller, rollout_id), body, REFUSED)
+    call = calls.began("policy", caller, rollout_id)
+    calls.ended(call, CallCost(End.FAILED))
+    return calls.failed(call, body, REFUSED)
 
 
 def end(calls: RolloutCalls, key: RolloutKey, answer: dict[str, Any] | Failure = RESULT) -> FailedCall | None:
@@ -49,7 +52,7 @@ def test_a_failed_call_spoils_the_rollout_that_it_names_and_no_other() -> None:
 def test_the_same_request_sent_again_makes_good_for_its_failure() -> None:
     calls = under_way(FIRST, SECOND)
     refuse(calls, "0-0")
-    calls.answered(calls.began("policy", HOST, "0-0"), BODY, None)
+    calls.answered(calls.began("policy", HOST, "0-0"), BODY)
     assert end(calls, FIRST) is None
 
 
@@ -57,10 +60,10 @@ def test_neither_another_request_nor_one_of_the_same_moment_nor_another_rollouts
     calls = under_way(FIRST, SECOND)
     beside = calls.began("policy", HOST, "0-0")
     refuse(calls, "0-0")
-    calls.answered(beside, BODY, None)
-    calls.answered(calls.began("policy", HOST, "0-0"), b"another", None)
-    calls.answered(calls.began("judge", HOST, "0-0"), BODY, None)
-    calls.answered(calls.began("policy", HOST, "0-1"), BODY, None)
+    calls.answered(beside, BODY)
+    calls.answered(calls.began("policy", HOST, "0-0"), b"another")
+    calls.answered(calls.began("judge", HOST, "0-0"), BODY)
+    calls.answered(calls.began("policy", HOST, "0-1"), BODY)
     assert end(calls, FIRST) == REFUSED
 
 
@@ -137,16 +140,17 @@ def test_a_rollout_that_is_sent_again_starts_without_its_failures() -> None:
 def test_what_a_rollout_cost_is_counted_by_model_over_all_its_tries_and_for_no_other() -> None:
     calls = under_way(FIRST, SECOND)
     for model, tokens in (("policy", (10, 2, 12)), ("policy", None), ("judge", (1, 1, 2))):
-        call = calls.began(model, HOST, "0-0")
-        calls.answered(call, BODY, tokens)
-        calls.took(call, 0.5)
+        calls.ended(calls.began(model, HOST, "0-0"), CallCost(End.ANSWERED, tokens, seconds=0.5))
+    calls.ended(calls.began("policy", HOST, "0-0"), CallCost(End.ABORTED, seconds=0.25))
+    calls.ended(calls.began("policy", HOST, "0-0"), CallCost(None, seconds=7.0))
     calls.rollout_began(FIRST, OTHER_HOST)
     refuse(calls, "0-0", caller=OTHER_HOST)
-    calls.answered(calls.began("policy", HOST, ""), BODY, (100, 100, 200))
+    calls.ended(calls.began("policy", HOST, ""), CallCost(End.ANSWERED, (100, 100, 200), seconds=9.0))
     used = calls.rollout_ended(FIRST, RESULT, rewarded=True).usage
     assert used["judge"] == ModelUsage(calls=1, input_tokens=1, output_tokens=1, total_tokens=2, seconds=0.5)
     policy = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
-    assert used["policy"] == ModelUsage(calls=2, failed_calls=1, unmetered_calls=1, seconds=1.0, **policy)
+    ended = {"calls": 2, "failed_calls": 1, "aborted_calls": 1, "unmetered_calls": 2}
+    assert used["policy"] == ModelUsage(**ended, **policy, seconds=1.25)
 
 
 def test_a_call_after_the_last_rollout_spoils_nothing() -> None:

@@ -55,13 +55,17 @@ class JobModelUsage(ApiModel):
 
     calls: int = Field(default=0, ge=0, description="Calls answered.")
     failed_calls: int = Field(default=0, ge=0, description="Calls refused or failed for good.")
+    aborted_calls: int = Field(
+        default=0, ge=0, description="Calls whose caller left before the answer; they count towards `limits.calls`."
+    )
     input_tokens: int = Field(default=0, ge=0, description="Tokens sent, as the endpoint counts.")
     output_tokens: int = Field(default=0, ge=0, description="Tokens received.")
     total_tokens: int = Field(default=0, ge=0, description="Both together.")
     unmetered_calls: int = Field(
         default=0,
         ge=0,
-        description="Calls answered, be it in part, that stated no tokens: with any, the counts are lower bounds.",
+        description="Calls answered or aborted, be it in part, that stated no tokens: with any, the counts are lower "
+        "bounds.",
     )
     seconds: float = Field(
         default=0.0, ge=0, description="What all calls took, each by itself, with retries and the waits between them."

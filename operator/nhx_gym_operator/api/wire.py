@@ -443,11 +443,15 @@ class ModelUsage(Message):
 
     calls: int = 0
     failed_calls: int = 0
+    aborted_calls: int = 0
+    """Calls whose caller left before the answer, once they were on their way to the model. No answers: nobody knows
+    whether there would have been one."""
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
     unmetered_calls: int = 0
-    """Calls answered, be it in part, without stating their tokens: with any of these the counts are lower bounds."""
+    """Calls answered or aborted, be it in part, without stating their tokens: with any of these the counts are lower
+    bounds."""
     seconds: float = 0.0
     """What all calls took, each by itself, with its retries and the waits between them."""
 

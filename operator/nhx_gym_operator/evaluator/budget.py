@@ -11,6 +11,8 @@ from typing import NamedTuple
 from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.wire import Bound, EvaluatorPlan, ModelUsage
 
+from .metering import calls_of
+
 
 class Spent(NamedTuple):
     """That a job has used what it may: the reason that it ends with, the error code that a call gets, and words."""
@@ -68,4 +70,4 @@ UNBOUNDED = Budget()
 
 
 def _calls(usages: Iterable[ModelUsage]) -> int:
-    return sum(usage.calls + usage.failed_calls for usage in usages)
+    return sum(calls_of(usage) for usage in usages)

@@ -34,7 +34,7 @@ from yarl import URL
 from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
 
 from .budget import UNBOUNDED, Budget, Spent
-from .metering import EventStream, Tokens, count_answer, count_tokens, failed_response, usage_of
+from .metering import CallCost, End, EventStream, count, failed_response, usage_of
 from .model_keys import ModelKeyError, ModelKeys
 from .provenance import CallFacts
 from .retries import delay_before_retry, is_retried
@@ -115,6 +115,9 @@ class _Asked:
     body: bytes = b""
     deadline: float = 0.0
     """By the event loop's clock."""
+    sent: bool = False
+    """Whether it was on its way to the model: from then on it has a price, whoever leaves."""
+    cost: CallCost = field(default_factory=CallCost)
 
 
 class ModelGateway:
@@ -158,7 +161,7 @@ class ModelGateway:
         return self._budget.spent(model.usage for model in self._models.values())
 
     def unmetered_calls(self) -> int:
-        """Answered calls that stated no tokens, which a bound on tokens therefore does not see."""
+        """Calls that stated no tokens, which a bound on tokens therefore does not see."""
         return sum(model.usage.unmetered_calls for model in self._models.values())
 
     def facts(self) -> dict[str, CallFacts]:
@@ -217,15 +220,11 @@ class ModelGateway:
                     raise _Refused(422, FailureClass.ENVIRONMENT, foreign, "model_not_declared")
                 self._check_budget()
                 model.facts.asked(asked.body)
-                with self._timed(model.usage, call):
+                with self._counted(asked):
                     asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
                     return await self._call(asked)
             except _Refused as refused:
                 return self._give_up(asked, refused)
-            except asyncio.CancelledError:
-                # Whoever asked has gone. The model may have answered all the same, at a price that nobody states.
-                count_answer(model.usage, None)
-                raise
 
     def _check_budget(self) -> None:
         spent = self._budget.spent((model.usage for model in self._models.values()), self._under_way)
@@ -233,17 +232,27 @@ class ModelGateway:
             raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent.words, spent.code)
 
     @contextlib.contextmanager
-    def _timed(self, usage: ModelUsage, call: Call) -> Iterator[None]:
-        """Counts a call as under way, and what it took."""
+    def _counted(self, asked: _Asked) -> Iterator[None]:
+        """Counts a call as under way, and at its end as what it was. One that its caller left before it was sent is
+        none: nobody asked the model, and it is no sign of life."""
+        cost = asked.cost
         self._under_way += 1
         started = time.monotonic()
         try:
             yield
+        except asyncio.CancelledError:
+            # Whoever asked has gone. The model may do its work all the same, at a price that nobody states.
+            if cost.end is None and asked.sent:
+                cost.end = End.ABORTED
+            raise
+        except Exception:
+            cost.end = End.FAILED
+            raise
         finally:
             self._under_way -= 1
-            took = time.monotonic() - started
-            usage.seconds = round(usage.seconds + took, 3)
-            self._calls.took(call, took)
+            cost.seconds = time.monotonic() - started
+            count(asked.model.usage, cost)
+            self._calls.ended(asked.call, cost)
 
     def _unknown(self, request: web.Request) -> web.Response:
         names = ", ".join(sorted(self._models))
@@ -252,17 +261,23 @@ class ModelGateway:
     def _give_up(self, asked: _Asked, refused: _Refused) -> web.Response:
         model = asked.model
         if refused.failure_class not in NOT_MADE:
-            model.usage.failed_calls += 1
             model.last_refusal = refused.words
         call = FailedCall(model.route.name, refused.failure_class, refused.words)
         mark = self._calls.failed(asked.call, asked.body, call)
         log.warning("model %s gave no answer (%s): %s", model.route.name, refused.failure_class, refused.words)
         return _error(refused.status, f"{refused.words} [{mark}]", refused.code)
 
-    def _answered(self, asked: _Asked, tokens: Tokens | None, answer: object) -> None:
-        count_answer(asked.model.usage, tokens)
+    def _answered(self, asked: _Asked, answer: object) -> None:
+        asked.cost.end = End.ANSWERED
         asked.model.facts.answer(answer)
-        self._calls.answered(asked.call, asked.body, tokens)
+        self._calls.answered(asked.call, asked.body)
+
+    def _left(self, asked: _Asked, events: EventStream) -> None:
+        """The caller has gone while it got a stream. Some do so as soon as they see its end."""
+        if events.complete and events.failed is None:
+            self._answered(asked, events.answer)
+        else:
+            asked.cost.end = End.ABORTED
 
     async def _call(self, asked: _Asked) -> web.StreamResponse:
         route, clock = asked.model.route, asyncio.get_running_loop().time
@@ -289,6 +304,7 @@ class ModelGateway:
     async def _try(self, asked: _Asked, timer: asyncio.Timeout) -> web.StreamResponse:
         route = asked.model.route
         headers, key = self._headers(route, asked.request)
+        asked.sent = True
         try:
             async with self._session.post(
                 _url(route, asked.request.match_info["path"]),
@@ -340,7 +356,8 @@ class ModelGateway:
         failed = failed_response(parsed)
         if failed is not None:
             raise _failed_answer(*failed)
-        self._answered(asked, usage_of(parsed), parsed)
+        asked.cost.tokens = usage_of(parsed)
+        self._answered(asked, parsed)
         content_type = answer.headers.get("Content-Type", "application/json")
         return web.Response(status=answer.status, body=body, headers={"Content-Type": content_type})
 
@@ -368,27 +385,32 @@ class ModelGateway:
         except TimeoutError:
             limit = f"models[name={asked.model.route.name}].timeoutSeconds = {asked.model.route.timeout_seconds:g}"
             broken = _Refused(GIVEN_UP, FailureClass.TIMEOUT, f"the model server's stream did not end within {limit}")
+        except asyncio.CancelledError:
+            self._left(asked, events)
+            raise
         except (aiohttp.ClientError, OSError) as error:
             if request.transport is None or request.transport.is_closing():
-                count_answer(asked.model.usage, events.tokens)
+                self._left(asked, events)
                 return response
             words = f"the model server's stream broke: {type(error).__name__}"
             broken = _Refused(GIVEN_UP, FailureClass.TRANSIENT, words)
-        events.finish()
+        finally:
+            events.finish()
+            asked.cost.tokens, asked.cost.in_part = events.tokens, True
         if broken is None and events.failed is not None:
             # The server said so itself, in an event that has been passed on: such a stream ends cleanly.
+            asked.cost.end = End.FAILED
             self._give_up(asked, _final(_failed_answer(*events.failed)))
-            count_tokens(asked.model.usage, events.tokens)
             return response
         if broken is None and not events.complete:
             words = "the model server's stream ended without finish reason or [DONE]"
             broken = _Refused(GIVEN_UP, FailureClass.TRANSIENT, words)
         if broken is None:
-            self._answered(asked, events.tokens, events.answer)
+            self._answered(asked, events.answer)
             return response
         # Bytes were passed on, so this cannot be repeated; and no clean end may be invented for it.
+        asked.cost.end = End.FAILED
         self._give_up(asked, broken)
-        count_tokens(asked.model.usage, events.tokens)
         response.force_close()
         if request.transport is not None:
             request.transport.abort()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from nhx_gym_operator.api.wire import ModelUsage
@@ -47,20 +49,44 @@ def failed_response(answer: object) -> tuple[str, str] | None:
     return str(told.get("code") or told.get("type") or "no code"), str(told.get("message") or error)
 
 
-def count_answer(usage: ModelUsage, tokens: Tokens | None) -> None:
-    """Add one answered call to a model's counters."""
-    usage.calls += 1
-    count_tokens(usage, tokens)
+class End(StrEnum):
+    """How a call ended: the counter of `ModelUsage` that it is in."""
+
+    ANSWERED = "calls"
+    FAILED = "failed_calls"
+    ABORTED = "aborted_calls"
 
 
-def count_tokens(usage: ModelUsage, tokens: Tokens | None) -> None:
-    """Add what a call cost, or that nobody knows."""
-    if tokens is None:
-        usage.unmetered_calls += 1
+@dataclass(slots=True)
+class CallCost:
+    """One call as it is counted, once for its model and once for its rollout."""
+
+    end: End | None = None
+    """None: not yet known, or the call was never made."""
+    tokens: Tokens | None = None
+    """As far as the model stated any."""
+    in_part: bool = False
+    """Whether a part of an answer came, of which only a call that failed needs to say so."""
+    seconds: float = 0.0
+
+
+def count(usage: ModelUsage, cost: CallCost) -> None:
+    """Add one call, if it was made."""
+    if cost.end is None:
         return
-    usage.input_tokens += tokens[0]
-    usage.output_tokens += tokens[1]
-    usage.total_tokens += tokens[2]
+    setattr(usage, cost.end, getattr(usage, cost.end) + 1)
+    usage.seconds = round(usage.seconds + cost.seconds, 3)
+    if cost.tokens is not None:
+        usage.input_tokens += cost.tokens[0]
+        usage.output_tokens += cost.tokens[1]
+        usage.total_tokens += cost.tokens[2]
+    elif cost.in_part or cost.end is not End.FAILED:
+        usage.unmetered_calls += 1
+
+
+def calls_of(usage: ModelUsage) -> int:
+    """All calls that were made, however they ended."""
+    return usage.calls + usage.failed_calls + usage.aborted_calls
 
 
 def _count(usage: Mapping[str, Any], *names: str) -> int | None:

@@ -20,6 +20,7 @@ from nhx_evals_sdk.agent_eval.persistence import DASHBOARD_FILENAME
 from nhx_gym_operator.api.wire import ModelUsage, Outcome
 
 from .journal import Journal
+from .metering import calls_of
 from .rollouts import MODEL_CALLS, MODEL_USAGE, Failure, Rollout
 
 MAX_TASKS = 1000
@@ -115,7 +116,7 @@ def _effort_of(row: _Row, result: Mapping[str, Any]) -> _Effort:
     if not usages:
         return _effort(result.get(MODEL_CALLS))
     return _Effort(
-        calls=sum(usage.calls + usage.failed_calls for usage in usages),
+        calls=sum(calls_of(usage) for usage in usages),
         input_tokens=sum(usage.input_tokens for usage in usages),
         output_tokens=sum(usage.output_tokens for usage in usages),
         seconds=sum(usage.seconds for usage in usages),

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from nhx_gym_operator.api.conditions import ConditionType, NoticeReason
 from nhx_gym_operator.api.wire import FailureClass, ModelUsage, Notice
 
-from .metering import Tokens, count_answer
+from .metering import CallCost, count
 from .rollouts import MAX_FAILURE_MESSAGE, Failure, RolloutKey
 
 _MARK = re.compile(r"nhx-call-[0-9a-f]{12}")
@@ -128,20 +128,16 @@ class RolloutCalls:
         match = _ID.fullmatch(rollout_id)
         return Call(model, caller, RolloutKey(int(match[1]), int(match[2])) if match else None, self._tick())
 
-    def took(self, call: Call, seconds: float) -> None:
-        """It has ended, one way or the other."""
+    def ended(self, call: Call, cost: CallCost) -> None:
+        """It was made and has ended, one way or the other: all of its cost is its rollout's, or nothing of it."""
         rollout = self._rollout_of(call)
         if rollout is not None:
-            usage = rollout.usage.setdefault(call.model, ModelUsage())
-            usage.seconds = round(usage.seconds + seconds, 3)
+            count(rollout.usage.setdefault(call.model, ModelUsage()), cost)
 
-    def answered(self, call: Call, body: bytes, tokens: Tokens | None) -> None:
+    def answered(self, call: Call, body: bytes) -> None:
         """It has its answer. The same request of the same rollout, sent again after it failed, makes good for that."""
         rollout = self._rollout_of(call)
-        if rollout is None:
-            return
-        count_answer(rollout.usage.setdefault(call.model, ModelUsage()), tokens)
-        if not rollout.failed:
+        if rollout is None or not rollout.failed:
             return
         request = _request(call, body)
         if request in rollout.failed and rollout.failed[request][0] < call.began:
@@ -155,8 +151,6 @@ class RolloutCalls:
         now = self._tick()
         if rollout is not None:
             rollout.failed.setdefault(_request(call, body), (now, what))
-            if what.failure_class not in NOT_MADE:
-                rollout.usage.setdefault(call.model, ModelUsage()).failed_calls += 1
         elif self._at.get(call.caller):
             forgotten = _remember(self._unplaced, mark, _Unplaced(call.caller, now, what))
             if forgotten is not None:
