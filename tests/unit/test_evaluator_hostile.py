@@ -18,7 +18,8 @@ from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import Outcome
 from nhx_gym_operator.evaluator import scoring
 from nhx_gym_operator.evaluator.collect import through_hosts
-from nhx_gym_operator.evaluator.collect.answers import Answers, Limit, Room
+from nhx_gym_operator.evaluator.collect.answers import Answers, Limit
+from nhx_gym_operator.evaluator.memory import Room
 from nhx_gym_operator.evaluator.untrusted import gym_aggregates, readable, strict_json
 from unit.evaluator_fakes import FakeHost, row, world
 from unit.test_evaluator_run import finish
@@ -199,7 +200,7 @@ async def test_an_answer_that_is_none_fails_its_rollout_at_once(tmp_path: Path, 
     ("limit", "words"),
     [
         (Limit(1 << 17, 1_000_000), "is larger than 0.125 MiB, the most that is taken"),
-        (Limit(1 << 25, 50_000), "JSON values; at most 50000 are taken"),
+        (Limit(1 << 25, 50_000), "holds more than 50000 JSON values, the most that are taken"),
     ],
 )
 async def test_an_answer_that_is_too_large_fails_its_rollout_by_the_limit(
@@ -211,6 +212,12 @@ async def test_an_answer_that_is_too_large_fails_its_rollout_by_the_limit(
     assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", pytest.approx(2 / 3), "environment")
     assert words in outcome.degraded[0]
     assert len(host.rollouts) == 6
+
+
+async def test_what_stands_in_a_text_are_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(through_hosts, "ROLLOUT", Limit(1 << 25, 50_000))
+    outcome = await run(tmp_path, StrangeHost(change=result(note='so, "it" said: [yes], {or}: no\\' * 20_000)))
+    assert (outcome.state, outcome.coverage) == ("Complete", 1.0)
 
 
 async def test_an_answer_is_never_unpacked(tmp_path: Path) -> None:

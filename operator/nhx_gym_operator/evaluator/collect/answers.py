@@ -1,13 +1,12 @@
 """What a gym host answers, within what the evaluator's memory holds, whatever the host sends.
 
-One answer has a limit in bytes and one in JSON values, since a short text can hold many. All answers in flight share
-room for reading and room for what they become: parsed, copied into strict JSON, written to the journal. An answer that
-finds no room waits, unread, and its host with it.
+One answer has a limit in bytes and one in JSON values. All answers in flight share room for reading and room for what
+they become: parsed, copied into strict JSON, written to the journal. An answer that finds no room waits, unread, and
+its host with it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +17,7 @@ from sandboxed_gym.host.models import render_host_error
 
 from nhx_gym_operator.api.wire import HOST_ANSWER_LIMIT_BYTES
 
+from ..memory import Room, json_values
 from ..untrusted import strict_json
 
 READ_ROOM_BYTES = 4 * HOST_ANSWER_LIMIT_BYTES
@@ -59,30 +59,6 @@ AGGREGATES = Limit(2 * HOST_ANSWER_LIMIT_BYTES, 4_000_000)
 """Of Gym's aggregates, which have an entry for each task. Nothing else is held when they come."""
 
 
-class Room:
-    """Memory that is shared by those who take of it. First come, first served, so that none waits for ever."""
-
-    def __init__(self, size: int) -> None:
-        self._size = self._free = size
-        self._queue = asyncio.Lock()
-        self._given_back = asyncio.Event()
-
-    @contextlib.asynccontextmanager
-    async def taken(self, size: int) -> AsyncIterator[None]:
-        """Wait for that much. What takes more than there is gets all of it."""
-        size = min(size, self._size)
-        async with self._queue:
-            while self._free < size:
-                self._given_back.clear()
-                await self._given_back.wait()
-            self._free -= size
-        try:
-            yield
-        finally:
-            self._free += size
-            self._given_back.set()
-
-
 class Answers:
     """Takes in answers. Their room is held until the stack that each is given is closed."""
 
@@ -98,9 +74,9 @@ class Answers:
         first = await _first_words(chunks)
         async with self._reading.taken(limit.size):
             body = await _read(first, chunks, limit)
-            values = sum(body.count(mark) for mark in (b"[", b"{", b",", b":"))
+            values = json_values(body, limit.values)
             if values > limit.values:
-                words = f"the gym host's answer holds {values} JSON values; at most {limit.values} are taken"
+                words = f"the gym host's answer holds more than {limit.values} JSON values, the most that are taken"
                 raise HostError("payload_too_large", words)
             async with contextlib.AsyncExitStack() as room:
                 await room.enter_async_context(self._held.taken(len(body) * _BYTE_TAKES + values * _VALUE_TAKES))
