@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from aiohttp import web
 from nhx_gym_operator.api.wire import FailureClass
 from nhx_gym_operator.evaluator import gateway, server
 from unit.evaluator_fakes import MODEL, Answer, chat
-from unit.test_gateway_calls import CALL, DELTA, DONE, GYM_REPEATS, LAST, Gate, gate, read_stream, streaming
+from unit.test_gateway_calls import CALL, DELTA, DONE, GYM_REPEATS, LAST, Counting, Gate, gate, read_stream, streaming
 
 TOOL_CALL = rb"""{"id":"c1",  "object":"chat.completion","created":1,"model":"m","x_vendor":{"b":1,"a":[1e400,-0.0]},
  "choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"reasoning":"hm\u00e4",
@@ -141,6 +142,49 @@ async def test_a_request_without_end_is_refused_in_the_words_of_the_api(
         assert failure_class(g) is FailureClass.ENVIRONMENT
     assert status == 413 and json.loads(body)["error"]["code"] == "request_too_large"
     assert g.model.requests == []
+
+
+async def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "MAX_REQUEST_VALUES", 1000)
+    async with gate(tmp_path) as g:
+        prose = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "yes, [no], " * 2000}]})
+        assert (await raw(g, "chat/completions", prose.encode()))[0] == 200
+        many = json.dumps({"model": MODEL, "messages": [[]] * 1001})
+        status, body, _ = await raw(g, "chat/completions", many.encode())
+        assert failure_class(g) is FailureClass.ENVIRONMENT
+    error = json.loads(body)["error"]
+    assert (status, error["code"]) == (413, "request_too_large")
+    assert error["message"].startswith("a request has at most 1000 JSON values")
+    assert len(g.model.requests) == 1
+
+
+@pytest.mark.parametrize("kind", ["of a length", "of no length", "packed"])
+async def test_requests_that_are_under_way_share_room_and_the_next_one_waits_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    answer = Counting(seconds=0.3)
+    body = b" " * 600 + ASKED
+
+    async def in_pieces() -> AsyncIterator[bytes]:
+        yield body
+
+    monkeypatch.setattr(gateway, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(gateway, "REQUEST_ROOM_BYTES", 2000)
+    async with gate(tmp_path, answer) as g:
+        url = f"{g.url}/models/policy/v1/chat/completions"
+
+        async def call() -> int:
+            sent = {"of a length": body, "of no length": in_pieces(), "packed": zlib.compress(body)}[kind]
+            headers = {"Content-Encoding": "deflate"} if kind == "packed" else {}
+            async with g.client.post(url, data=sent, headers=headers) as got:
+                return got.status
+
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*(call() for _ in range(6))) == [200] * 6
+    assert answer.most == 2
+    assert g.gateway._requests._free == 2000
 
 
 async def test_a_request_that_does_not_arrive_gives_its_turn_back(

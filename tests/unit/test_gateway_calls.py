@@ -335,13 +335,14 @@ async def test_a_server_that_is_not_there_is_tried_again_and_then_given_up(tmp_p
 class Counting:
     """A model's answer that takes a while, and how many were being given at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 0.05) -> None:
+        self.seconds = seconds
         self.running = self.most = 0
 
     async def __call__(self, _: web.Request, __: dict[str, Any]) -> web.StreamResponse:
         self.running += 1
         self.most = max(self.most, self.running)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(self.seconds)
         self.running -= 1
         return web.json_response(chat("1"))
 

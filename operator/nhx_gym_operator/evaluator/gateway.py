@@ -34,6 +34,7 @@ from yarl import URL
 from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
 
 from .budget import UNBOUNDED, Budget, Spent
+from .memory import Room, json_values
 from .metering import CallCost, End, EventStream, count, failed_response, usage_of
 from .model_keys import ModelKeyError, ModelKeys
 from .provenance import CallFacts
@@ -48,6 +49,11 @@ LOCAL_CALLER = -1
 """The Gym in this container."""
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
+MAX_REQUEST_VALUES = 1_000_000
+REQUEST_ROOM_BYTES = 6 * MAX_REQUEST_BYTES
+"""For the requests of all calls that are under way, each of which is held until its call has ended: it may have to be
+sent again. While one is sent it takes as much again. So it is a fifth of the 2 GiB that an evaluator has by default;
+answers of hosts take less than half (`collect/answers.py`). What finds no room waits: Gym repeats a 429 for ever."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _TRUST_SECONDS = 20.0
 REQUEST_SECONDS = 60.0
@@ -146,6 +152,7 @@ class ModelGateway:
         }
         self._budget = budget
         self._slots = budget.slots()
+        self._requests = Room(REQUEST_ROOM_BYTES)
         self._under_way = 0
         self._trust = {route.name: trusted.get(route.name, True) for route in routes}
         self._keys = keys
@@ -209,8 +216,8 @@ class ModelGateway:
         model = self._models.get(request.match_info["name"])
         if model is None:
             return self._unknown(request)
-        # The slot comes before the body, so that waiting calls hold no memory here.
-        async with model.slots, self._slots:
+        # Slot and room come before the body, so that waiting calls hold no memory here.
+        async with model.slots, self._slots, self._requests.taken(_room_for(request)):
             call = self._calls.began(model.route.name, request[CALLER], request.headers.get(ROLLOUT_HEADER, ""))
             asked = _Asked(model, request, call)
             try:
@@ -417,16 +424,31 @@ class ModelGateway:
         return response
 
 
+def _room_for(request: web.Request) -> int:
+    """Bytes that its body may have. One without a length may have any; so may a packed one, which aiohttp unpacks."""
+    length = request.content_length
+    if length is None or "Content-Encoding" in request.headers:
+        return MAX_REQUEST_BYTES
+    return min(length, MAX_REQUEST_BYTES)
+
+
 async def _request_body(request: web.Request) -> bytes:
     try:
         async with asyncio.timeout(REQUEST_SECONDS):
-            return await request.read()
+            body = await request.read()
     except TimeoutError as error:
         words = f"the request did not arrive within {REQUEST_SECONDS:g} s"
         raise _Refused(GIVEN_UP, FailureClass.ENVIRONMENT, words, "request_too_slow") from error
     except web.HTTPRequestEntityTooLarge as error:
-        words = f"a request has at most {MAX_REQUEST_BYTES} bytes"
-        raise _Refused(413, FailureClass.ENVIRONMENT, words, "request_too_large") from error
+        raise _request_too_large(f"{MAX_REQUEST_BYTES} bytes") from error
+    # Parsing it would take what they take, and the loop's time.
+    if len(body) > MAX_REQUEST_VALUES and json_values(body, MAX_REQUEST_VALUES) > MAX_REQUEST_VALUES:
+        raise _request_too_large(f"{MAX_REQUEST_VALUES} JSON values")
+    return body
+
+
+def _request_too_large(most: str) -> _Refused:
+    return _Refused(413, FailureClass.ENVIRONMENT, f"a request has at most {most}", "request_too_large")
 
 
 def _refusal(answer: aiohttp.ClientResponse, body: bytes, key: str | None) -> Exception:
