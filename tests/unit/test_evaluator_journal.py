@@ -123,6 +123,35 @@ async def test_what_was_counted_when_the_last_record_was_written_is_there_again(
     assert Journal.open(path, HEADER).usage == {"policy": ModelUsage(calls=2, total_tokens=240)}
 
 
+async def test_what_is_counted_between_records_is_noted_when_it_changed_and_when_the_journal_is_closed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.open(path, HEADER)
+    usage = ModelUsage()
+    journal.measure = lambda: {"policy": usage}
+    await journal.note_usage()
+    usage.calls = 1
+    for _ in range(3):
+        await journal.note_usage()
+    assert len(path.read_bytes().splitlines()) == 2
+    assert Journal.open(path, HEADER).usage == {"policy": ModelUsage(calls=1)}
+    usage.calls = 2
+    await journal.close()
+    again = Journal.open(path, HEADER)
+    assert again.usage == {"policy": usage} and not again.results and not again.failures
+    await again.close()
+    assert len(path.read_bytes().splitlines()) == 3
+
+
+async def test_a_journal_that_takes_no_last_note_is_closed_all_the_same(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
+    journal.measure = lambda: {"policy": ModelUsage(calls=1)}
+    with FileIO("/dev/full", "ab") as journal._file:
+        await journal.close()
+    assert journal._file is None
+
+
 async def test_a_result_is_not_held_in_memory_and_can_be_read_while_others_are_written(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
     for number in range(20):

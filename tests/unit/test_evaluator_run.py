@@ -21,10 +21,11 @@ from nhx_evals_sdk.values.evidence import CandidateEvidence
 
 from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire import Bound, HostState, ModelUsage, Outcome
-from nhx_gym_operator.evaluator import collection
+from nhx_gym_operator.evaluator import collection, served
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collection import Collection
 from nhx_gym_operator.evaluator.journal import Journal
+from nhx_gym_operator.evaluator.metering import calls_of
 from nhx_gym_operator.evaluator.run import Evaluation
 from nhx_gym_operator.evaluator.scoring import _Parts
 from unit.evaluator_fakes import (
@@ -602,8 +603,50 @@ async def test_a_later_attempt_has_only_the_tokens_that_are_left(tmp_path: Path)
         outcome = await finish(w.evaluation(plan), host)
     assert (outcome.reason, outcome.progress.done) == ("TokenLimitReached", 6)
     assert outcome.usage["policy"].total_tokens == bound.value
-    # A call that the first attempt was at when it ended stated no tokens, and is in a record or not.
-    assert outcome.usage["policy"].calls in (6, 7) and len(w.model.requests) in (6, 7)
+    assert calls_of(outcome.usage["policy"]) == len(w.model.requests)
+
+
+async def test_what_an_evaluator_had_spent_when_it_died_is_not_to_be_spent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died between two rollouts, when one call had its answer and one was under way."""
+    monkeypatch.setattr(served, "USAGE_INTERVAL_S", 0.05)
+
+    class Stuck(FakeHost):
+        is_stuck = True
+
+        async def _body(self, example: dict[str, Any]) -> bytes:
+            body = await super()._body(example)
+            await asyncio.sleep(600 * self.is_stuck)
+            return body
+
+    async def first_alone(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(600 * (len(w.model.requests) == 2))
+        return web.json_response(chat(prompt_of(body).split()[-1]))
+
+    def noted() -> dict[str, Any]:
+        record = json.loads(w.paths.journal.read_bytes().splitlines()[-1])["record"]
+        return record.get("usage", {}).get("policy", {})
+
+    async with world(tmp_path, hosts=0) as w:
+        w.model.answer = first_alone
+        host = Stuck()
+        bound = Bound(value=3, setting="spec.limits.calls")
+        plan = w.plan(ROWS, max_calls=bound, target=target(concurrency=2), min_coverage=0.1)
+        async with serving(host.app()) as host.url:
+            work = asyncio.create_task(finish(w.evaluation(plan), host))
+            async with asyncio.timeout(60):
+                while not (w.paths.journal.exists() and noted().get("calls") and noted().get("aborted_calls")):
+                    await asyncio.sleep(0.02)
+            left = w.paths.journal.read_bytes()
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            w.paths.journal.write_bytes(left)
+            host.is_stuck = False
+            outcome = await finish(w.evaluation(plan.model_copy(update={"attempt": 2})), host)
+    usage = outcome.usage["policy"]
+    assert (usage.calls, usage.aborted_calls, usage.unmetered_calls, usage.total_tokens) == (2, 1, 1, 240)
+    assert len(w.model.requests) == 3 and outcome.progress.done == 1
 
 
 async def test_calls_that_state_no_tokens_are_said_to_escape_the_bound(tmp_path: Path) -> None:

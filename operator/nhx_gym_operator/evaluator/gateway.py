@@ -111,7 +111,7 @@ class _Model:
     last_refusal: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Asked:
     """One call on its way through the gateway."""
 
@@ -121,6 +121,8 @@ class _Asked:
     body: bytes = b""
     deadline: float = 0.0
     """By the event loop's clock."""
+    began: float = 0.0
+    """By the monotonic clock."""
     sent: bool = False
     """Whether it was on its way to the model: from then on it has a price, whoever leaves."""
     cost: CallCost = field(default_factory=CallCost)
@@ -153,7 +155,7 @@ class ModelGateway:
         self._budget = budget
         self._slots = budget.slots()
         self._requests = Room(REQUEST_ROOM_BYTES)
-        self._under_way = 0
+        self._under_way: set[_Asked] = set()
         self._trust = {route.name: trusted.get(route.name, True) for route in routes}
         self._keys = keys
         self._session = session
@@ -162,6 +164,15 @@ class ModelGateway:
     def usage(self) -> dict[str, ModelUsage]:
         """What was counted so far, by model name."""
         return {name: model.usage.model_copy() for name, model in self._models.items()}
+
+    def usage_if_lost(self) -> dict[str, ModelUsage]:
+        """What was counted, if this process is gone the next moment: of calls that are under way nobody will know more
+        than that they were made."""
+        usage, now = self.usage(), time.monotonic()
+        for asked in self._under_way:
+            if asked.sent:
+                count(usage[asked.model.route.name], CallCost(End.ABORTED, seconds=now - asked.began))
+        return usage
 
     def spent(self) -> Spent | None:
         """That the job has used what it may; None while it has not."""
@@ -234,7 +245,7 @@ class ModelGateway:
                 return self._give_up(asked, refused)
 
     def _check_budget(self) -> None:
-        spent = self._budget.spent((model.usage for model in self._models.values()), self._under_way)
+        spent = self._budget.spent((model.usage for model in self._models.values()), len(self._under_way))
         if spent:
             raise _Refused(GIVEN_UP, FailureClass.BUDGET, spent.words, spent.code)
 
@@ -243,8 +254,8 @@ class ModelGateway:
         """Counts a call as under way, and at its end as what it was. One that its caller left before it was sent is
         none: nobody asked the model, and it is no sign of life."""
         cost = asked.cost
-        self._under_way += 1
-        started = time.monotonic()
+        asked.began = time.monotonic()
+        self._under_way.add(asked)
         try:
             yield
         except asyncio.CancelledError:
@@ -256,8 +267,8 @@ class ModelGateway:
             cost.end = End.FAILED
             raise
         finally:
-            self._under_way -= 1
-            cost.seconds = time.monotonic() - started
+            self._under_way.remove(asked)
+            cost.seconds = time.monotonic() - asked.began
             count(asked.model.usage, cost)
             self._calls.ended(asked.call, cost)
 

@@ -113,7 +113,8 @@ class Journal:
 
     `results` has each rollout with a reward, `failures` the last failure of each other. A result stays: what is
     delivered a second time, or fails later, changes nothing. `usage` is what the job's models had counted, by name,
-    when the last record was written; `measure` says what they count now, once there is a gateway that counts.
+    when the last record was written; `measure` says what they would have, were this process lost now, once there is a
+    gateway that counts.
     """
 
     path: Path
@@ -128,6 +129,8 @@ class Journal:
     _size: int = 0
     _taken: set[RolloutKey] = field(default_factory=set)
     """Results that are on disk or on their way there."""
+    _noted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """`usage` as it stands in the last record."""
     _pending: list[_Pending] = field(default_factory=list)
     _writer: asyncio.Task[None] | None = None
     _broken: OSError | None = None
@@ -179,28 +182,39 @@ class Journal:
             await self._append({"kind": "environment", "digest": digest})
         return others
 
+    async def note_usage(self) -> None:
+        """Record what the models have counted, unless the last record says the same."""
+        if self._counted() != self._noted:
+            await self._append({"kind": "usage"})
+
     async def settle(self) -> None:
         """Wait for what is being written."""
         if self._writer is not None:
             await self._writer
 
     async def close(self) -> None:
-        """Wait for what is being written. What was recorded can still be read."""
-        await self.settle()
+        """Note what was counted last, and wait for what is being written. What was recorded can still be read."""
         if self._file is not None:
+            with contextlib.suppress(JournalUnwritable):
+                await self.note_usage()
+            await self.settle()
             self._file.close()
             self._file = None
 
     async def _append(self, record: dict[str, Any], key: RolloutKey | None = None, reward: float = 0.0) -> None:
         if self._broken is not None:
             raise self._unwritable()
-        counted = self.measure() if self.measure else self.usage
-        record["usage"] = {name: usage.model_dump(exclude_defaults=True) for name, usage in counted.items()}
+        record["usage"] = self._noted = self._counted()
         done = asyncio.get_running_loop().create_future()
         self._pending.append(_Pending(_line(record), done, key, reward))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_pending())
         await asyncio.shield(done)
+
+    def _counted(self) -> dict[str, dict[str, Any]]:
+        counted = self.measure() if self.measure else self.usage
+        shown = {name: usage.model_dump(exclude_defaults=True) for name, usage in counted.items()}
+        return {name: usage for name, usage in shown.items() if usage}
 
     async def _write_pending(self) -> None:
         """One write and one sync for all that came while the last sync ran."""
@@ -262,7 +276,10 @@ class Journal:
         if kind == "journal":
             self._check(record)
             return
-        self.usage = {name: ModelUsage(**usage) for name, usage in record["usage"].items()}
+        self._noted = record["usage"]
+        self.usage = {name: ModelUsage(**usage) for name, usage in self._noted.items()}
+        if kind == "usage":
+            return
         if kind == "environment":
             self.environments.append(record["digest"])
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -17,12 +18,16 @@ from .budget import Budget
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .hosts import HostRegistry
-from .journal import Journal
+from .journal import Journal, JournalUnwritable
 from .model_keys import ModelKeys
 from .plan import Paths, Tokens
 from .progress import ProgressState
 from .rollout_calls import RolloutCalls
 from .server import Services, StagedEnvironment, make_app, serving
+
+USAGE_INTERVAL_S = 5.0
+"""Calls that an evaluator which dies has not noted began within this time. Of those that it was at, their number and
+how long they had taken is known."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Server:
         trusted: Mapping[str, ssl.SSLContext],
         environment: StagedEnvironment | None,
     ) -> AsyncIterator[Served]:
-        """Serve until the block is left. What the models count is noted in the journal with each record.
+        """Serve until the block is left. What the models count is noted in the journal with each record, and between.
 
         Raises `JobFailed` if a model's certificate is not to be trusted.
         """
@@ -84,11 +89,14 @@ class Server:
             distrusted = await gateway.check_trust()
             if distrusted:
                 raise JobFailed(RunReason.MODEL_UNAVAILABLE, distrusted, FailureClass.MODEL)
-            journal.measure = gateway.usage
+            journal.measure = gateway.usage_if_lost
             registry = self._registry(session)
             app = make_app(Services(self.tokens, gateway, self.progress, registry, environment))
             ports = self.ports
-            async with serving(app, host=ports.host, port=ports.api, canary_port=ports.canary) as port:
+            async with (
+                _noting_usage(journal),
+                serving(app, host=ports.host, port=ports.api, canary_port=ports.canary) as port,
+            ):
                 yield Served(gateway, registry, session, port)
 
     def _registry(self, session: aiohttp.ClientSession) -> HostRegistry | None:
@@ -98,6 +106,23 @@ class Server:
         logs.mkdir(parents=True, exist_ok=True)
         timeout, tokens = self.plan.target.startup_timeout_s, dict(self.tokens.hosts)
         return HostRegistry(tokens, timeout, session, self.progress, logs, port=self.ports.hosts)
+
+
+@contextlib.asynccontextmanager
+async def _noting_usage(journal: Journal) -> AsyncIterator[None]:
+    async def note() -> None:
+        # Whoever records a rollout next is told that nothing can be written.
+        with contextlib.suppress(JournalUnwritable):
+            while True:
+                await asyncio.sleep(USAGE_INTERVAL_S)
+                await journal.note_usage()
+
+    task = asyncio.create_task(note())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _client(*, to_hosts: bool = False) -> aiohttp.ClientSession:
