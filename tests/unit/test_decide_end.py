@@ -3,7 +3,7 @@
 import pytest
 
 from nhx_gym_operator.api.outcome import encode_outcome
-from nhx_gym_operator.api.wire import Aggregate, FailureClass, ModelUsage, Notice, Placement, Progress, Stage
+from nhx_gym_operator.api.wire import Aggregate, FailureClass, Latency, ModelUsage, Notice, Placement, Progress, Stage
 from nhx_gym_operator.controller import events
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs
@@ -112,7 +112,11 @@ def test_all_that_the_outcome_says_is_shown():
     result = outcome(
         aggregates=[score],
         aggregates_dropped=3,
-        usage={"policy": ModelUsage(calls=10, total_tokens=120)},
+        usage={
+            "policy": ModelUsage(
+                calls=10, total_tokens=120, latency_seconds=Latency(mean=1.5, p50=1.0, p99=4.0, max=4.2)
+            )
+        },
         versions={"nemo-gym": "0.5.0"},
         host_kernel="#1 SMP gVisor",
         environment_digest="sha256:ab",
@@ -134,6 +138,7 @@ def test_all_that_the_outcome_says_is_shown():
     ]
     assert status["aggregatesDropped"] == 3
     assert status["usage"]["policy"]["totalTokens"] == 120
+    assert status["usage"]["policy"]["latencySeconds"] == {"mean": 1.5, "p50": 1.0, "p99": 4.0, "max": 4.2}
     assert status["ran"]["versions"] == {"nemo-gym": "0.5.0"}
     assert status["ran"]["hostKernel"] == "#1 SMP gVisor"
     assert status["ran"]["environmentDigest"] == "sha256:ab"

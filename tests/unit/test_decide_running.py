@@ -4,7 +4,7 @@ import pytest
 
 from nhx_gym_operator.api.conditions import PodReason
 from nhx_gym_operator.api.fileset import FileSetSpec
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, Stage
+from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, ModelUsage, Stage
 from nhx_gym_operator.api.wire import Staged as Found
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.observation import PodEvent, PodsRefused
@@ -76,6 +76,20 @@ def test_progress_shows_counts_and_the_running_mean():
     assert decision.status["hosts"] == {"ready": 1, "desired": 1, "summary": "1/1"}
     assert decision.status["phase"] == "Running"
     assert condition_of(decision, "Running")["reason"] == "Collecting"
+
+
+def test_usage_is_shown_as_it_was_when_the_last_rollout_ended():
+    def at(done, calls):
+        usage = {"policy": ModelUsage(calls=calls)}
+        return working(progress=progress(done=done, mean_reward=0.5).model_copy(update={"usage": usage}))
+
+    assert "usage" not in decide(at(0, 3), NOW).status
+    first = decide(at(1, 4), NOW).status
+    assert first["usage"]["policy"]["calls"] == 4
+    owner = job(status=first)
+    assert decide(observe(owner, pods=at(1, 7).pods, progress=at(1, 7).progress), NOW).status["usage"] == first["usage"]
+    later = decide(observe(owner, pods=at(2, 8).pods, progress=at(2, 8).progress), NOW).status
+    assert later["usage"]["policy"]["calls"] == 8
 
 
 def test_a_job_starts_until_collection_begins():

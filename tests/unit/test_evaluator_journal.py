@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhx_gym_operator.api.wire import FailureClass, ModelUsage
+from nhx_gym_operator.api.wire import FailureClass
 from nhx_gym_operator.evaluator.journal import Journal, JournalError, JournalHeader, JournalUnwritable
+from nhx_gym_operator.evaluator.metering import Counted
 from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey
 
 HEADER = JournalHeader(uid="u", dataset_digest="sha256:d", num_repeats=2)
@@ -114,13 +115,13 @@ async def test_what_was_counted_when_the_last_record_was_written_is_there_again(
     journal = Journal.open(path, HEADER)
     assert journal.usage == {}
     for tokens in (120, 240):
-        journal.measure = lambda tokens=tokens: {"policy": ModelUsage(calls=tokens // 120, total_tokens=tokens)}
+        journal.measure = lambda tokens=tokens: {"policy": Counted(calls=tokens // 120, total_tokens=tokens)}
         await journal.add_failure(KEY, "task", KILLED)
     await journal.close()
     again = Journal.open(path, HEADER)
     await again.add_environment("sha256:e")  # before anything is counted again
     await again.close()
-    assert Journal.open(path, HEADER).usage == {"policy": ModelUsage(calls=2, total_tokens=240)}
+    assert Journal.open(path, HEADER).usage == {"policy": Counted(calls=2, total_tokens=240)}
 
 
 async def test_what_is_counted_between_records_is_noted_when_it_changed_and_when_the_journal_is_closed(
@@ -128,14 +129,14 @@ async def test_what_is_counted_between_records_is_noted_when_it_changed_and_when
 ) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal.open(path, HEADER)
-    usage = ModelUsage()
+    usage = Counted()
     journal.measure = lambda: {"policy": usage}
     await journal.note_usage()
     usage.calls = 1
     for _ in range(3):
         await journal.note_usage()
     assert len(path.read_bytes().splitlines()) == 2
-    assert Journal.open(path, HEADER).usage == {"policy": ModelUsage(calls=1)}
+    assert Journal.open(path, HEADER).usage == {"policy": Counted(calls=1)}
     usage.calls = 2
     await journal.close()
     again = Journal.open(path, HEADER)
@@ -146,7 +147,7 @@ async def test_what_is_counted_between_records_is_noted_when_it_changed_and_when
 
 async def test_a_journal_that_takes_no_last_note_is_closed_all_the_same(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
-    journal.measure = lambda: {"policy": ModelUsage(calls=1)}
+    journal.measure = lambda: {"policy": Counted(calls=1)}
     with FileIO("/dev/full", "ab") as journal._file:
         await journal.close()
     assert journal._file is None

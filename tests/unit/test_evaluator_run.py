@@ -83,6 +83,8 @@ async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_8
     assert "runner.gym.mean/reward" not in by_name
     assert (outcome.progress.done, outcome.progress.failed, outcome.progress.total) == (10, 0, 10)
     assert outcome.progress.mean_reward == pytest.approx(0.8)
+    latency = outcome.usage["policy"].latency_seconds
+    assert latency is not None
     assert outcome.usage["policy"].model_dump() == {
         "calls": 10,
         "failed_calls": 0,
@@ -92,8 +94,9 @@ async def test_five_rows_twice_with_one_wrong_give_reward_08_and_gyms_accuracy_8
         "total_tokens": 1200,
         "unmetered_calls": 0,
         "seconds": outcome.usage["policy"].seconds,
+        "latency_seconds": latency.model_dump(),
     }
-    assert outcome.usage["policy"].seconds > 0
+    assert outcome.usage["policy"].seconds > 0 and 0 < latency.p50 <= latency.p99 <= latency.max
     assert (outcome.versions["nemo-gym"], outcome.host_kernel) == ("0.5.0", "gVisor")
     assert decode_outcome(w.paths.termination_log.read_bytes()) == outcome
     assert w.hosts[0].shut_down

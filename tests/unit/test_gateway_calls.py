@@ -19,7 +19,7 @@ from nhx_gym_operator.api.limits import users_field
 from nhx_gym_operator.api.wire import Bound, FailureClass, ModelUsage
 from nhx_gym_operator.evaluator.budget import Budget
 from nhx_gym_operator.evaluator.gateway import ModelGateway
-from nhx_gym_operator.evaluator.metering import usage_of
+from nhx_gym_operator.evaluator.metering import CallCost, Counted, End, usage_of
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
@@ -58,7 +58,7 @@ async def gate(
     answer: Answer | None = None,
     *,
     bounds: Mapping[str, int] | None = None,
-    counted: Mapping[str, ModelUsage] | None = None,
+    counted: Mapping[str, Counted] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Gate]:
     model = FakeModel(answer=answer)
@@ -137,6 +137,32 @@ async def test_responses_are_metered_in_their_own_words(tmp_path: Path) -> None:
     async with gate(tmp_path, answer) as g:
         await g.call("responses", {"model": MODEL, "input": "x"})
     assert (g.usage["input_tokens"], g.usage["output_tokens"], g.usage["total_tokens"]) == (7, 3, 10)
+
+
+def test_latency_is_that_of_answered_calls_and_stays_over_attempts() -> None:
+    counted = Counted()
+    for number in range(1000):
+        counted.add(CallCost(End.ANSWERED, (1, 1, 2), seconds=0.5 if number < 900 else 20.0))
+    counted.add(CallCost(End.FAILED, seconds=600.0))
+    counted.add(CallCost(End.ABORTED, seconds=600.0))
+    kept = Counted(**json.loads(counted.model_dump_json(exclude_defaults=True)))
+    kept.add(CallCost(End.ANSWERED, seconds=42.0))
+    usage = kept.shown()
+    latency = usage.latency_seconds
+    assert latency is not None and (usage.calls, usage.seconds) == (1001, 3692.0)
+    assert latency.mean == pytest.approx((900 * 0.5 + 100 * 20 + 42) / 1001, abs=0.001)
+    assert latency.p50 == pytest.approx(0.5, rel=0.1) and latency.p99 == pytest.approx(20.0, rel=0.1)
+    assert latency.max == 42.0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 0.001, 0.3, 1.0, 599.9])
+def test_of_one_call_every_number_is_what_it_took(seconds: float) -> None:
+    counted = Counted()
+    counted.add(CallCost(End.ANSWERED, seconds=seconds))
+    latency = counted.shown().latency_seconds
+    assert latency is not None
+    assert [latency.p50, latency.p99] == pytest.approx([latency.max] * 2, rel=0.1)
+    assert latency.mean == latency.max == round(seconds, 3)
 
 
 async def test_an_answer_without_usage_is_counted_as_unmetered(tmp_path: Path) -> None:
@@ -488,7 +514,7 @@ async def test_a_caller_that_leaves_ends_its_call_which_is_charged_and_is_no_ans
         async with noticing_who_leaves(g) as url:
             await leave(g, url, json.dumps(CALL), leaves)
         usage, spent = g.gateway.usage()["policy"], g.gateway.spent()
-    assert usage.model_dump(exclude_defaults=True, exclude={"seconds"}) == counted
+    assert usage.model_dump(exclude_defaults=True, exclude={"seconds", "latency_seconds"}) == counted
     assert spent is not None and spent.reason == "CallLimitReached"
 
 
@@ -561,7 +587,7 @@ async def test_a_call_beyond_the_jobs_tokens_never_reaches_the_model_and_is_refu
 
 
 async def test_what_an_earlier_attempt_counted_is_counted_on(tmp_path: Path) -> None:
-    before = ModelUsage(calls=3, total_tokens=360, input_tokens=300, output_tokens=60)
+    before = Counted(calls=3, total_tokens=360, input_tokens=300, output_tokens=60)
     async with gate(tmp_path, bounds={"tokens": 480}, counted={"policy": before}) as g:
         assert [(await g.call())[0] == 200 for _ in range(2)] == [True, False]
         assert (g.usage["calls"], g.usage["total_tokens"], g.usage["failed_calls"]) == (4, 480, 0)
@@ -599,7 +625,7 @@ async def test_calls_that_took_the_jobs_seconds_are_the_last(tmp_path: Path) -> 
         await asyncio.sleep(0.6)
         return web.json_response(chat("1"))
 
-    before = ModelUsage(calls=1, seconds=0.5)
+    before = Counted(calls=1, seconds=0.5)
     async with gate(tmp_path, slow, bounds={"model_seconds": 1}, counted={"policy": before}) as g:
         assert (await g.call())[0] == 200
         status, body = await g.call()

@@ -50,6 +50,15 @@ class JobAggregate(ApiModel):
     sample_std_dev: float | None = Field(default=None, description="Standard deviation, divided by n - 1.")
 
 
+class JobLatency(ApiModel):
+    """How long the answered calls to a model took, in seconds, retries and the waits between them included."""
+
+    mean: float = Field(ge=0, description="Of all of them.")
+    p50: float = Field(ge=0, description="Half of them took no longer, to within a tenth.")
+    p99: float = Field(ge=0, description="99 of 100 took no longer, to within a tenth.")
+    max: float = Field(ge=0, description="The longest.")
+
+
 class JobModelUsage(ApiModel):
     """What the gateway counted for one model."""
 
@@ -70,6 +79,7 @@ class JobModelUsage(ApiModel):
     seconds: float = Field(
         default=0.0, ge=0, description="What all calls took, each by itself, with retries and the waits between them."
     )
+    latency_seconds: JobLatency | None = Field(default=None, description="How long answered calls took.")
 
 
 class JobResults(ApiModel):
@@ -167,7 +177,9 @@ class JobStatus(ApiModel):
         default=None, ge=0, le=1, description="Rollouts with a reward, divided by those asked for."
     )
     usage: dict[str, JobModelUsage] | None = Field(
-        default=None, description="Calls and tokens by the model's name in the spec."
+        default=None,
+        description="Calls, tokens and latency by the model's name in the spec; of a running job as they were when the "
+        "last rollout ended.",
     )
     results: JobResults | None = Field(default=None, description="Where the result bundle is.")
     ran: JobRan | None = Field(default=None, description="Images and packages that ran.")

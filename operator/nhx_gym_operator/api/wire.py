@@ -387,6 +387,36 @@ class Notice(Message):
     message: str
 
 
+class Latency(Message):
+    """How long the answered calls to a model took, retries and the waits between them included."""
+
+    mean: float
+    p50: float
+    p99: float
+    """Half of the calls took no longer, and 99 of 100, to within a tenth."""
+    max: float
+
+
+class ModelUsage(Message):
+    """What the gateway counted for one model: calls answered, calls refused or failed, tokens."""
+
+    calls: int = 0
+    failed_calls: int = 0
+    aborted_calls: int = 0
+    """Calls whose caller left before the answer, once they were on their way to the model. No answers: nobody knows
+    whether there would have been one."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    unmetered_calls: int = 0
+    """Calls answered or aborted, be it in part, without stating their tokens: with any of these the counts are lower
+    bounds."""
+    seconds: float = 0.0
+    """What all calls took, each by itself, with its retries and the waits between them."""
+    latency_seconds: Latency | None = None
+    """Of one model over the whole job; a rollout's usage has none."""
+
+
 class Progress(Message):
     """Body of `GET /progress`. Counts are rollouts; `mean_reward` is over those done, unscaled."""
 
@@ -400,6 +430,8 @@ class Progress(Message):
     hosts: int = 0
     message: str = ""
     notices: list[Notice] = Field(default_factory=list)
+    usage: dict[str, ModelUsage] = Field(default_factory=dict)
+    """By the model's name in the job, so far. An `Outcome` has its own."""
 
 
 class FailureClass(StrEnum):
@@ -436,24 +468,6 @@ class Aggregate(Message):
     median: float | None = None
     std_dev: float | None = None
     sample_std_dev: float | None = None
-
-
-class ModelUsage(Message):
-    """What the gateway counted for one model: calls answered, calls refused or failed, tokens."""
-
-    calls: int = 0
-    failed_calls: int = 0
-    aborted_calls: int = 0
-    """Calls whose caller left before the answer, once they were on their way to the model. No answers: nobody knows
-    whether there would have been one."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    unmetered_calls: int = 0
-    """Calls answered or aborted, be it in part, without stating their tokens: with any of these the counts are lower
-    bounds."""
-    seconds: float = 0.0
-    """What all calls took, each by itself, with its retries and the waits between them."""
 
 
 class Outcome(Message):

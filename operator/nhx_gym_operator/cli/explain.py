@@ -139,7 +139,7 @@ def _notes(job: Job) -> list[str]:
         notes.append(f"this is attempt {status['attempt']}: an earlier one was lost, and what it recorded is kept")
     for name, usage in (status.get("usage") or {}).items():
         if usage.get("failedCalls"):
-            calls = usage.get("calls", 0) + usage["failedCalls"]
+            calls = usage.get("calls", 0) + usage["failedCalls"] + usage.get("abortedCalls", 0)
             notes.append(f"{usage['failedCalls']} of {calls} calls to model {name} failed")
     notes += [f"{entry['type']}: {entry.get('message')}" for entry in _beside(job)]
     location = job.results_location

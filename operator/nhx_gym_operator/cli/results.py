@@ -79,9 +79,11 @@ def _notes(job: Job) -> list[str]:
 
 
 def _usage(name: str, usage: dict[str, Any]) -> str:
-    calls = usage.get("calls", 0) + usage.get("failedCalls", 0)
-    took = f", {usage['seconds'] / calls:.2g} s a call" if calls and usage.get("seconds") else ""
+    took, latency = "", usage.get("latencySeconds")
+    if latency:
+        took = f"; half of the calls took {latency['p50']:.2g} s at most, 99 of 100 {latency['p99']:.2g} s"
+    aborted = f", {usage['abortedCalls']} left by their caller" if usage.get("abortedCalls") else ""
     return (
-        f"model {name}: {usage.get('calls', 0)} calls, {usage.get('failedCalls', 0)} failed, "
+        f"model {name}: {usage.get('calls', 0)} calls, {usage.get('failedCalls', 0)} failed{aborted}, "
         f"{usage.get('inputTokens', 0)} tokens in, {usage.get('outputTokens', 0)} out{took}"
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, start_http_server
 
 from .clock import parse_time
 from .measuring.findings import Findings, Verdict
 
+MAX_MODELS = 200
+"""Pairs of namespace and model that have series of their own."""
+OTHER_MODELS = "(other)"
 _VALUES = {Verdict.HOLDS: 1.0, Verdict.FAILS: 0.0, Verdict.UNKNOWN: float("nan")}
 
 
@@ -31,7 +35,50 @@ class SandboxMetrics:
         self._tried.set(parse_time(findings.tried_at).timestamp())
 
 
+class UsageMetrics:
+    """What the jobs of a namespace have used of a model, as their statuses say. It counts what a status that was
+    written has more than the one before, so that neither an operator which starts again nor a job which is looked at
+    again counts anything twice."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        of = ("namespace", "model")
+        self._calls = Counter("nhx_model_calls", "Calls to models.", [*of, "result"], registry=registry)
+        self._tokens = Counter("nhx_model_tokens", "Tokens, as models state them.", [*of, "kind"], registry=registry)
+        self._seconds = Counter(
+            "nhx_model_call_seconds", "What calls took, with retries and the waits between.", of, registry=registry
+        )
+        self._seen: set[tuple[str, str]] = set()
+
+    def add(self, job: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """`job` is the one that the status was written to, with the status that it had before."""
+        before = (job.get("status") or {}).get("usage") or {}
+        for name, usage in (status.get("usage") or {}).items():
+            more = {field: max(0, value - (before.get(name) or {}).get(field, 0)) for field, value in _counts(usage)}
+            if not any(more.values()):
+                continue
+            model = next((model["model"] for model in job["spec"]["models"] if model["name"] == name), name)
+            labels = self._labels(job["metadata"]["namespace"], model)
+            for result, field in (("answered", "calls"), ("failed", "failedCalls"), ("aborted", "abortedCalls")):
+                self._calls.labels(*labels, result).inc(more.get(field, 0))
+            for kind, field in (("input", "inputTokens"), ("output", "outputTokens")):
+                self._tokens.labels(*labels, kind).inc(more.get(field, 0))
+            self._seconds.labels(*labels).inc(more.get("seconds", 0))
+
+    def _labels(self, namespace: str, model: str) -> tuple[str, str]:
+        """Models have whatever names users give them, and each is a time series of its own for as long as this runs."""
+        labels = (namespace, model)
+        if labels not in self._seen and len(self._seen) >= MAX_MODELS:
+            return namespace, OTHER_MODELS
+        self._seen.add(labels)
+        return labels
+
+
+def _counts(usage: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return [(field, value) for field, value in usage.items() if isinstance(value, int | float)]
+
+
 SANDBOX = SandboxMetrics()
+USAGE = UsageMetrics()
 """The process's own."""
 
 

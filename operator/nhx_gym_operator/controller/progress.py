@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class ProgressPoller:
-    """Asks every evaluator that it was told of, every `INTERVAL_SECONDS`. `changed` is called with a
-    job's UID when its answer differs from the last one. An evaluator that does not answer is asked
-    again; its pod tells what has become of it."""
+    """Asks every evaluator that it was told of, every `INTERVAL_SECONDS`. `changed` is called with a job's UID when its
+    answer differs from the last one in more than what its models were used for. An evaluator that does not answer is
+    asked again; its pod tells what has become of it."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
@@ -71,8 +71,10 @@ class ProgressPoller:
             except (aiohttp.ClientError, TimeoutError, ValidationError) as error:
                 logger.debug("%s did not answer: %s", source.url, error)
                 return
-        if uid in self._sources and self._answers.get(uid) != answer:
-            self._answers[uid] = answer
+        if uid not in self._sources:
+            return
+        before, self._answers[uid] = self._answers.get(uid), answer
+        if before is None or before.model_copy(update={"usage": answer.usage}) != answer:
             self._changed(uid)
 
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ..api.conditions import ConditionType, SandboxReason
 from ..api.fileset import FileSet
 from ..api.resource import first_problem
-from . import clock, events
+from . import clock, events, metrics
 from .act import ActionRefused, Actor
 from .cached_reads import CachedReads
 from .caches import Caches, owner_uid
@@ -149,6 +149,7 @@ class Reconciler:
                 return
             raise
         if changed:
+            metrics.USAGE.add(raw, status)
             before = (raw.get("status") or {}).get("conditions", ())
             if _tells_of_open_sandbox(status):
                 self._monitor.suspect()

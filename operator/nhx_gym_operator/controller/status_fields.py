@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -16,7 +16,7 @@ from ..api.constants import (
     CONTAINER_STAGE_DATASET,
 )
 from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD
-from ..api.wire import Aggregate, Outcome, Progress
+from ..api.wire import Aggregate, ModelUsage, Outcome, Progress
 from ..workloads import plans
 from ..workloads.workload import Workload
 from . import podview
@@ -37,6 +37,10 @@ def show_progress(draft: StatusDraft, progress: Progress) -> None:
     """Counts and running mean. Counts of 0 of 0 say nothing and are not shown."""
     if progress.total:
         finished = progress.done + progress.failed
+        before = draft.data.get("progress") or {}
+        # With every rollout, not with every call: each change is a write to the API server.
+        if finished != before.get("done", 0) + before.get("failed", 0):
+            _show_usage(draft, progress.usage)
         shown: dict[str, Any] = {
             "done": progress.done,
             "failed": progress.failed,
@@ -77,8 +81,7 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
         data["aggregatesDropped"] = dropped
     if outcome.coverage is not None:
         data["coverage"] = outcome.coverage
-    if outcome.usage:
-        data["usage"] = {name: _camel(usage.model_dump()) for name, usage in outcome.usage.items()}
+    _show_usage(draft, outcome.usage)
     if outcome.results_path:
         data.setdefault("results", {})["path"] = outcome.results_path
     if outcome.results_location:
@@ -93,6 +96,11 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
         ran["hostKernel"] = outcome.host_kernel[:512]
     if outcome.environment_digest:
         ran["environmentDigest"] = outcome.environment_digest
+
+
+def _show_usage(draft: StatusDraft, usage: Mapping[str, ModelUsage]) -> None:
+    if usage:
+        draft.data["usage"] = {name: _camel(used.model_dump(exclude_none=True)) for name, used in usage.items()}
 
 
 def _shown(reward: float) -> str:

@@ -35,7 +35,7 @@ from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, 
 
 from .budget import UNBOUNDED, Budget, Spent
 from .memory import Room, json_values
-from .metering import CallCost, End, EventStream, count, failed_response, usage_of
+from .metering import CallCost, Counted, End, EventStream, failed_response, usage_of
 from .model_keys import ModelKeyError, ModelKeys
 from .provenance import CallFacts
 from .retries import delay_before_retry, is_retried
@@ -106,7 +106,7 @@ class _MayPass(Exception):
 class _Model:
     route: ModelRoute
     slots: asyncio.Semaphore
-    usage: ModelUsage = field(default_factory=ModelUsage)
+    usage: Counted = field(default_factory=Counted)
     facts: CallFacts = field(default_factory=CallFacts)
     last_refusal: str = ""
 
@@ -139,7 +139,7 @@ class ModelGateway:
         calls: RolloutCalls,
         *,
         budget: Budget = UNBOUNDED,
-        counted: Mapping[str, ModelUsage] = MappingProxyType({}),
+        counted: Mapping[str, Counted] = MappingProxyType({}),
         trusted: Mapping[str, ssl.SSLContext] = MappingProxyType({}),
     ) -> None:
         """`counted` is what earlier attempts of the job used, by model name; `budget` bounds all of it;
@@ -148,7 +148,7 @@ class ModelGateway:
             route.name: _Model(
                 route,
                 asyncio.Semaphore(route.max_concurrent_calls),
-                counted.get(route.name, ModelUsage()).model_copy(),
+                counted.get(route.name, Counted()).model_copy(deep=True),
             )
             for route in routes
         }
@@ -163,15 +163,16 @@ class ModelGateway:
 
     def usage(self) -> dict[str, ModelUsage]:
         """What was counted so far, by model name."""
-        return {name: model.usage.model_copy() for name, model in self._models.items()}
+        return {name: model.usage.shown() for name, model in self._models.items()}
 
-    def usage_if_lost(self) -> dict[str, ModelUsage]:
+    def usage_if_lost(self) -> dict[str, Counted]:
         """What was counted, if this process is gone the next moment: of calls that are under way nobody will know more
         than that they were made."""
-        usage, now = self.usage(), time.monotonic()
+        usage = {name: model.usage.model_copy() for name, model in self._models.items()}
+        now = time.monotonic()
         for asked in self._under_way:
             if asked.sent:
-                count(usage[asked.model.route.name], CallCost(End.ABORTED, seconds=now - asked.began))
+                usage[asked.model.route.name].add(CallCost(End.ABORTED, seconds=now - asked.began))
         return usage
 
     def spent(self) -> Spent | None:
@@ -269,7 +270,7 @@ class ModelGateway:
         finally:
             self._under_way.remove(asked)
             cost.seconds = time.monotonic() - asked.began
-            count(asked.model.usage, cost)
+            asked.model.usage.add(cost)
             self._calls.ended(asked.call, cost)
 
     def _unknown(self, request: web.Request) -> web.Response:

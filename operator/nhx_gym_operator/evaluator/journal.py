@@ -20,8 +20,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nhx_gym_operator.api.wire import FailureClass, ModelUsage
+from nhx_gym_operator.api.wire import FailureClass
 
+from .metering import Counted
 from .rollouts import Failure, RolloutKey
 
 _PREFIX = b'{"crc32":"'
@@ -121,8 +122,8 @@ class Journal:
     header: JournalHeader
     results: Results = field(init=False)
     failures: dict[RolloutKey, Failure] = field(default_factory=dict)
-    usage: dict[str, ModelUsage] = field(default_factory=dict)
-    measure: Callable[[], Mapping[str, ModelUsage]] | None = None
+    usage: dict[str, Counted] = field(default_factory=dict)
+    measure: Callable[[], Mapping[str, Counted]] | None = None
     environments: list[str] = field(default_factory=list)
     """Digests of the environments that were staged for this job, the latest last."""
     _file: FileIO | None = None
@@ -213,7 +214,7 @@ class Journal:
 
     def _counted(self) -> dict[str, dict[str, Any]]:
         counted = self.measure() if self.measure else self.usage
-        shown = {name: usage.model_dump(exclude_defaults=True) for name, usage in counted.items()}
+        shown = {name: usage.model_dump(mode="json", exclude_defaults=True) for name, usage in counted.items()}
         return {name: usage for name, usage in shown.items() if usage}
 
     async def _write_pending(self) -> None:
@@ -277,7 +278,7 @@ class Journal:
             self._check(record)
             return
         self._noted = record["usage"]
-        self.usage = {name: ModelUsage(**usage) for name, usage in self._noted.items()}
+        self.usage = {name: Counted(**usage) for name, usage in self._noted.items()}
         if kind == "usage":
             return
         if kind == "environment":

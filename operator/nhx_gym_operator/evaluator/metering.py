@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from nhx_gym_operator.api.wire import ModelUsage
+from pydantic import Field
+
+from nhx_gym_operator.api.wire import Latency, ModelUsage
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """An event larger than this passes unread: it is forwarded, but neither metered nor understood."""
@@ -18,6 +21,10 @@ MAX_TOKENS = 10**12
 
 _LAST_EVENTS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
 """Events after which a Responses stream ends (OpenAI API reference, "Streaming events")."""
+
+_STEP = 1.2
+"""Of one duration to the next that are told apart: the middle of a step is less than a tenth from its ends."""
+_SHORTEST_S = 0.001
 
 Tokens = tuple[int, int, int]
 """Input, output, total."""
@@ -82,6 +89,45 @@ def count(usage: ModelUsage, cost: CallCost) -> None:
         usage.total_tokens += cost.tokens[2]
     elif cost.in_part or cost.end is not End.FAILED:
         usage.unmetered_calls += 1
+
+
+class Counted(ModelUsage):
+    """What was counted for one model over all attempts, as the evaluator keeps it."""
+
+    answered_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    by_duration: dict[int, int] = Field(default_factory=dict)
+    """How many answered calls took up to `_STEP ** n` seconds, and longer than the step before, by `n`."""
+
+    def add(self, cost: CallCost) -> None:
+        count(self, cost)
+        if cost.end is End.ANSWERED:
+            self.answered_seconds = round(self.answered_seconds + cost.seconds, 3)
+            self.longest_seconds = max(self.longest_seconds, round(cost.seconds, 3))
+            step = math.ceil(math.log(max(cost.seconds, _SHORTEST_S), _STEP))
+            self.by_duration[step] = self.by_duration.get(step, 0) + 1
+
+    def shown(self) -> ModelUsage:
+        """As others are told."""
+        usage = ModelUsage(**self.model_dump(include=set(ModelUsage.model_fields)))
+        number = sum(self.by_duration.values())
+        if number:
+            usage.latency_seconds = Latency(
+                mean=round(self.answered_seconds / number, 3),
+                p50=self._within(math.ceil(number * 0.5)),
+                p99=self._within(math.ceil(number * 0.99)),
+                max=self.longest_seconds,
+            )
+        return usage
+
+    def _within(self, number: int) -> float:
+        """Seconds that so many of the calls did not exceed: the middle of the step at which that is reached."""
+        seen = 0
+        for step, calls in sorted(self.by_duration.items()):
+            seen += calls
+            if seen >= number:
+                return min(self.longest_seconds, float(f"{_STEP ** (step - 0.5):.3g}"))
+        return self.longest_seconds
 
 
 def calls_of(usage: ModelUsage) -> int:

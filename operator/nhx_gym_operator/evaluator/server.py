@@ -111,9 +111,9 @@ class _Api:
 
     async def progress(self, request: web.Request) -> web.Response:
         self._services.progress.images |= _digests(request.headers.get(wire.IMAGES_HEADER, ""))
-        return web.Response(
-            body=self._services.progress.snapshot().model_dump_json().encode(), content_type="application/json"
-        )
+        usage = self._services.gateway.usage()
+        progress = self._services.progress.snapshot().model_copy(update={"usage": usage})
+        return web.Response(body=progress.model_dump_json().encode(), content_type="application/json")
 
     async def register(self, request: web.Request) -> web.Response:
         hosts = self._services.hosts
