@@ -240,6 +240,37 @@ async def test_a_call_that_offers_the_server_other_models_is_not_made(tmp_path: 
     assert g.model.requests == []
 
 
+def nested(levels: int, name: str, innermost: str) -> str:
+    return f'{{"{name}":' * levels + innermost + "}" * levels
+
+
+async def test_no_depth_of_a_request_is_an_error_of_the_gateways(tmp_path: Path) -> None:
+    """500 is what Gym repeats."""
+    async with gate(tmp_path) as g:
+        url = f"{g.url}/models/policy/v1/chat/completions"
+        for levels in (1500, 200_000):
+            for body, statuses in (
+                (nested(levels, "extra_body", '{"models":[]}'), {422}),
+                (nested(levels, "model", "1"), {422}),
+                (json.dumps(CALL)[:-1] + f',"reasoning":{nested(levels, "a", "1")}}}', {200, 422}),
+            ):
+                async with g.client.post(url, data=body) as answer:
+                    assert answer.status in statuses, body[:20]
+
+
+async def test_what_a_call_draws_its_answer_by_is_noted_as_it_was_sent(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        for effort in ("low", "low", "high"):
+            await g.call(body={**CALL, "temperature": 0.5, "reasoning": {"effort": effort}, "stop": ["a", "b"]})
+        facts = g.gateway.facts()["policy"].shown()
+    assert facts["sampling"] == {
+        "temperature": {"0.5": 3},
+        "stop": {'["a", "b"]': 3},
+        "reasoning": {'{"effort": "low"}': 2, '{"effort": "high"}': 1},
+    }
+    assert facts["answeredAs"] == {MODEL: 3}
+
+
 async def test_an_extra_body_that_chooses_nothing_passes(tmp_path: Path) -> None:
     async with gate(tmp_path) as g:
         status, _ = await g.call(body={**CALL, "extra_body": {"top_k": 3}})
@@ -558,6 +589,7 @@ async def test_a_model_is_dead_when_its_callers_left_or_were_refused(tmp_path: P
         '{"model": "MODEL", "MODEL": "other"}',
         '{"Model": "MODEL"}',
         '{"model": "MODEL", "m\\u006fdel": "other"}',
+        '{"model": "MODEL", "extra_body": {"models": ["other"]}, "extra_body": {}}',
         '["MODEL"]',
         '"MODEL"',
     ],

@@ -25,7 +25,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -34,10 +33,11 @@ from yarl import URL
 from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
 
 from .budget import UNBOUNDED, Budget, Spent
+from .call_facts import CallFacts
 from .memory import Room, json_values
 from .metering import CallCost, Counted, End, EventStream, failed_response, usage_of
 from .model_keys import ModelKeyError, ModelKeys
-from .provenance import CallFacts
+from .model_request import NotPassed, read_request
 from .retries import delay_before_retry, is_retried
 from .rollout_calls import NOT_MADE, Call, FailedCall, RolloutCalls
 from .rollouts import well_formed
@@ -75,9 +75,6 @@ _CONTEXT_LENGTH = re.compile(
 """How OpenAI-compatible servers say that prompt and answer do not fit: OpenAI's `context_length_exceeded`, the messages
 of vLLM that vllm_model's app.py lists, and those of SGLang, llama.cpp, TGI, Anthropic and Gemini."""
 _CONTEXT_STATUSES = frozenset({400, 413, 422})
-_MODEL_CHOICE = re.compile(r"models|(.*_)?fallbacks?|route|model_list|user_config|api_base|base_url", re.IGNORECASE)
-"""Fields by which some servers take another model or endpoint than `model` says: OpenRouter's `models` and `route`,
-LiteLLM's `fallbacks`, `context_window_fallbacks`, `model_list`, `user_config`, `api_base`."""
 _MAX_WORDS = 1000
 
 log = logging.getLogger(__name__)
@@ -234,11 +231,9 @@ class ModelGateway:
             asked = _Asked(model, request, call)
             try:
                 asked.body = await _request_body(request)
-                foreign = _foreign_model(asked.body, model.route)
-                if foreign is not None:
-                    raise _Refused(422, FailureClass.ENVIRONMENT, foreign, "model_not_declared")
+                asks = _read_request(asked.body, model.route)
                 self._check_budget()
-                model.facts.asked(asked.body)
+                model.facts.asked(asks)
                 with self._counted(asked):
                     asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
                     return await self._call(asked)
@@ -459,6 +454,13 @@ async def _request_body(request: web.Request) -> bytes:
     return body
 
 
+def _read_request(body: bytes, route: ModelRoute) -> Mapping[str, object]:
+    try:
+        return read_request(body, route)
+    except NotPassed as why:
+        raise _Refused(422, FailureClass.ENVIRONMENT, str(why), "model_not_declared") from why
+
+
 def _request_too_large(most: str) -> _Refused:
     return _Refused(413, FailureClass.ENVIRONMENT, f"a request has at most {most}", "request_too_large")
 
@@ -504,38 +506,6 @@ def field_of(route: ModelRoute) -> str:
 def _url(route: ModelRoute, path: str) -> URL:
     base = URL(route.base_url)
     return base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)
-
-
-def _foreign_model(body: bytes, route: ModelRoute) -> str | None:
-    """Why this call may not pass: it asks for a model that the job does not declare."""
-    try:
-        call = json.loads(body, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError):
-        return "the request's body is not JSON"
-    if not isinstance(call, _Pairs):
-        return "the request's body is not a JSON object"
-    # Of two such keys servers read one or the other, and some take a key in any case for it.
-    choice = next(_choices(call), None)
-    if choice is not None:
-        return f"the request's {choice[:64]!r} would let the server choose a model; {route.model!r} is declared"
-    asked = [value for key, value in call if key.lower() == "model"]
-    if asked in ([], [route.model]) and all(key == "model" for key, _ in call if key.lower() == "model"):
-        return None
-    named = ", ".join(map(repr, asked))[:_MAX_WORDS]
-    return f"model {named} was asked for, but {route.name!r} of this job is {route.model!r}"
-
-
-def _choices(call: _Pairs, inner: bool = False) -> Iterator[str]:
-    """Keys by which a server might take another model. What stands in `extra_body` some servers pass on as fields."""
-    for key, value in call:
-        if _MODEL_CHOICE.fullmatch(key) or (inner and key.lower() == "model"):
-            yield key
-        elif key.lower() == "extra_body" and isinstance(value, _Pairs):
-            yield from _choices(value, inner=True)
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it is written, keys that stand twice in it included."""
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

@@ -6,9 +6,8 @@ import json
 import logging
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -16,71 +15,14 @@ from typing import Any
 
 from nhx_gym_operator.api.wire import EvaluatorPlan, ModelUsage
 
+from .call_facts import CallFacts
 from .dataset import Dataset
 from .plan import Paths
-from .rollouts import well_formed
 
 PROVENANCE = "provenance.json"
-SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "seed",
-    "n",
-    "stop",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "reasoning_effort",
-    "reasoning",
-)
-"""Fields of a model call that decide how an answer is drawn: those of the OpenAI API, and vLLM's `top_k`, `min_p` and
-`repetition_penalty`."""
-OTHER = "(other)"
-_MAX_VALUES = 32
-"""Distinct values of one field that are told apart. A seed may differ from call to call."""
-_MAX_TEXT = 256
 _MAX_EARLIER_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class CallFacts:
-    """What one model was asked with, and who says that it answered. Counts are calls."""
-
-    sampling: dict[str, Counter[str]] = field(default_factory=dict)
-    """Field to its values as JSON text. A call without the field is not counted: the server's default held."""
-    answered: Counter[str] = field(default_factory=Counter)
-    """The `model` that answers name."""
-    fingerprints: Counter[str] = field(default_factory=Counter)
-    """The `system_fingerprint` of answers that have one."""
-
-    def asked(self, body: bytes) -> None:
-        """Note one call. Its body is JSON, or the call would not have been passed on."""
-        call = json.loads(body)
-        for name in SAMPLING:
-            if call.get(name) is not None:
-                _count(self.sampling.setdefault(name, Counter()), json.dumps(call[name]))
-
-    def answer(self, answer: object) -> None:
-        """Note one answer, or an event of a stream that speaks of it."""
-        if not isinstance(answer, Mapping):
-            return
-        for name, seen in (("model", self.answered), ("system_fingerprint", self.fingerprints)):
-            if isinstance(answer.get(name), str) and answer[name]:
-                _count(seen, answer[name])
-
-    def shown(self) -> dict[str, Any]:
-        return {
-            "answeredAs": dict(self.answered),
-            "systemFingerprints": dict(self.fingerprints),
-            "sampling": {name: dict(values) for name, values in self.sampling.items()},
-        }
 
 
 @dataclass
@@ -165,11 +107,6 @@ class Provenance:
 
 def encoded(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
-
-
-def _count(seen: Counter[str], value: str) -> None:
-    text = well_formed(value[:_MAX_TEXT])
-    seen[text if text in seen or len(seen) < _MAX_VALUES else OTHER] += 1
 
 
 @cache
