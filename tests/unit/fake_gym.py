@@ -3,9 +3,10 @@
 Behaviour is taken from nemo_gym 0.5.0: `--resume` runs what the output lacks, one failed rollout ends the
 command with 1 while recorded rows stay, the failed row is printed only with request debugging. FAKE_GYM
 in the environment is JSON: `fail` (expected answers whose verifier raises), `nan` (answers with a null
-reward), `start` ("fail" or "hang", after so many `lines`), `validate` ("fail"), `delay` (seconds after each
-rollout), `prints` (a variable that the servers print), `says` (the collection's standard error), `crash`
-(seconds until the servers end), `stubborn` (a child that ignores signals).
+reward), `large` (answers whose result has another `size` bytes, ahead of its indices), `start` ("fail" or
+"hang", after so many `lines`), `validate` ("fail"), `delay` (seconds after each rollout), `prints` (a
+variable that the servers print), `says` (the collection's standard error), `crash` (seconds until the
+servers end), `stubborn` (a child that ignores signals).
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def eval_run() -> None:
             )
             usage = {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
             result = {**row, "reward": reward, "response": {"output": [text], "usage": usage}}
+            if row["expected_answer"] in BEHAVIOUR.get("large", []):
+                result = {"note": "x" * BEHAVIOUR["size"], **result}
             captures = Path(settings["captures"])
             captures.mkdir(exist_ok=True)
             name = f"{row['_ng_task_index']}-{row['_ng_rollout_index']}.capture.jsonl"

@@ -13,6 +13,8 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.wire import Bound, Outcome, Placement
+from nhx_gym_operator.evaluator.collect import in_container
+from nhx_gym_operator.evaluator.collect.answers import Limit
 from nhx_gym_operator.evaluator.gym_process import hidden_values
 from unit.evaluator_fakes import KEY, TOKENS, World, chat, prompt_of, row, target, world
 
@@ -71,6 +73,45 @@ async def test_one_failed_rollout_keeps_the_good_rows_and_its_own_words(
     assert "no such table" in outcome.degraded[0]
     aggregates = json.loads((gym_run(w) / "rollouts_aggregate_metrics.json").read_text())
     assert aggregates[0]["agent_metrics"]["rows"] == 8
+
+
+async def test_a_result_that_is_too_large_fails_its_rollout_alone_and_is_not_collected_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_container, "ROLLOUT", Limit(20_000, 1_000_000))
+    behave(monkeypatch, large=["2"], size=70_000)
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, min_coverage=0.8)
+    assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.8, "environment")
+    assert "its result is larger than 0.0190735 MiB, the most that is taken" in outcome.degraded[0]
+    assert len(w.model.requests) == 10
+
+
+def test_of_a_row_that_grows_without_end_no_more_is_held_than_is_taken_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_container, "ROLLOUT", Limit(100, 20))
+    file = tmp_path / "rollouts.jsonl"
+    tail = in_container._Tail(file)
+    indices = '"_ng_task_index": {}, "_ng_rollout_index": 1}}\n'
+
+    def added(text: str) -> list[Any]:
+        with file.open("a") as out:
+            out.write(text)
+        return [(tuple(key), row if isinstance(row, dict) else row.message) for key, row in tail.rows()]
+
+    assert added('{"reward": 1.0, ' + indices.format(0) + '{"note": "') == [
+        ((0, 1), {"reward": 1.0, "_ng_task_index": 0, "_ng_rollout_index": 1})
+    ]
+    for _ in range(20):
+        assert added("x" * 90) == []
+        assert file.stat().st_size - tail._read < 200
+    assert added('", ' + indices.format(7)) == [
+        ((7, 1), "its result is larger than 9.53674e-05 MiB, the most that is taken")
+    ]
+    many = '{"n": [' + "0," * 20 + "0], " + indices.format(8)
+    assert added(many) == [((8, 1), "its result is larger than 20 JSON values, the most that is taken")]
+    assert [key for key, _ in added("{" + indices.format(9))] == [(9, 1)]
 
 
 async def test_once_the_tokens_are_used_no_further_call_is_made(tmp_path: Path) -> None:

@@ -37,8 +37,10 @@ from ..errors import JobFailed
 from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
+from ..memory import json_values
 from ..rollout_calls import RolloutCalls
 from ..rollouts import BESIDE_GYMS, MAX_FAILURE_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
+from .answers import ROLLOUT
 from .protocol import AggregatesMissing, Record
 
 POLL_S = 0.25
@@ -48,6 +50,7 @@ AGGREGATE_TIMEOUT_S = 600.0
 CLIENT_GRACE_S = 5.0
 """For `gym eval run`, which only talks to the servers: theirs is the job's grace."""
 
+_INDEX = re.compile(rb'"_ng_(task|rollout)_index": ?(\d{1,9})\b')
 _READY = re.compile(r"All \d+ / \d+ servers ready")
 _CONTENT = "Response content: "
 _FAILED_ROW = re.compile(r"\[rollout_collection\] /run failed status=(\S+) row=(\{.*\})")
@@ -200,7 +203,7 @@ class InContainer:
             self._calls.rollout_began(rollout.key, LOCAL_CALLER)
         failures = self._output.with_name("rollouts_failures.jsonl")
         failures.unlink(missing_ok=True)
-        results = [_Tail(self._output), _Tail(failures)]
+        files = [_Tail(self._output), _Tail(failures)]
         run = await self._start_eval()
         ended: set[RolloutKey] = set()
         try:
@@ -208,7 +211,7 @@ class InContainer:
                 if is_spent():
                     await run.stop()
                 over = run.returncode is not None
-                rows = {_key(row): row for file in results for row in file.rows()}
+                rows = {key: row for file in files for key, row in file.rows()}
                 new = rows.keys() & missing.keys() - ended
                 ended |= new
                 await asyncio.gather(*(record(missing[key], self._with_calls(rows[key])) for key in new))
@@ -261,13 +264,17 @@ class InContainer:
             words = self._servers.with_log(f"Gym's servers ended with {self._servers.returncode} during collection")
             raise JobFailed(SandboxReason.HOST_LOST, words, FailureClass.KILLED)
 
-    def _with_calls(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The result with the model calls that Gym captured for it, as a gym host would send it."""
-        name = capture_filename(row)
+    def _with_calls(self, row: dict[str, Any] | Failure) -> dict[str, Any] | Failure:
+        """The result with the model calls that Gym captured for it, as a gym host would send it: without them where
+        they are too many."""
+        name = capture_filename(row) if not isinstance(row, Failure) else None
         file = model_call_capture_dir(self._directory) / name if name else None
-        if file is None or not file.exists():
+        if file is None or not file.exists() or file.stat().st_size > ROLLOUT.size:
             return row
-        return {**row, MODEL_CALLS: list(_Tail(file).rows())}
+        text = file.read_bytes()
+        if json_values(text, ROLLOUT.values) > ROLLOUT.values:
+            return row
+        return {**row, MODEL_CALLS: [json.loads(line) for line in text.split(b"\n")[:-1] if line.strip()]}
 
     def _failed_rows(self) -> dict[RolloutKey, Failure]:
         """What the last run printed about rollouts that failed."""
@@ -291,23 +298,43 @@ class InContainer:
 
 
 class _Tail:
-    """Reads the rows that were added to a growing JSON Lines file; a row without its end waits."""
+    """Reads the rows that were added to a growing JSON Lines file; a row without its end waits. One that is larger than
+    what is taken of a gym host is a failure, and is never held as a whole."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._read = 0
+        self._passed_over: dict[bytes, bytes] | None = None
+        """Of a row that is too large: its indices, as far as they were seen."""
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[tuple[RolloutKey, dict[str, Any] | Failure]]:
         if not self._file.exists():
             return
         with self._file.open("rb") as file:
             file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
+            while line := file.readline(ROLLOUT.size):
+                ends = line.endswith(b"\n")
+                if not ends and len(line) < ROLLOUT.size:
                     return
                 self._read += len(line)
-                if line.strip():
-                    yield json.loads(line)
+                if self._passed_over is not None or not ends:
+                    self._passed_over = {**(self._passed_over or {}), **dict(_INDEX.findall(line))}
+                    if ends:
+                        yield _key_of(self._passed_over), _too_large(f"{ROLLOUT.size / (1 << 20):g} MiB")
+                        self._passed_over = None
+                elif json_values(line, ROLLOUT.values) > ROLLOUT.values:
+                    yield _key_of(dict(_INDEX.findall(line))), _too_large(f"{ROLLOUT.values} JSON values")
+                elif line.strip():
+                    row = json.loads(line)
+                    yield _key(row), row
+
+
+def _too_large(most: str) -> Failure:
+    return Failure(FailureClass.ENVIRONMENT, f"its result is larger than {most}, the most that is taken")
+
+
+def _key_of(indices: Mapping[bytes, bytes]) -> RolloutKey:
+    return RolloutKey(int(indices.get(b"task", -1)), int(indices.get(b"rollout", -1)))
 
 
 def _json(text: str) -> dict[str, Any] | None:
