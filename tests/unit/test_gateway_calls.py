@@ -412,6 +412,22 @@ async def test_no_more_calls_run_at_once_than_the_model_allows(tmp_path: Path) -
     assert answer.most == 3
 
 
+@pytest.mark.parametrize("no_proxy", ["", "model.example"])
+async def test_a_model_is_reached_by_the_environments_proxy_unless_it_is_excepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_proxy: str
+) -> None:
+    proxy = FakeModel()
+    async with serving(proxy.app()) as url:
+        monkeypatch.setenv("http_proxy", url.replace("http://", "http://user:word@"))
+        monkeypatch.setenv("no_proxy", no_proxy)
+        async with gate(tmp_path, url="http://model.example/v1", timeout_seconds=5.0) as g:
+            monkeypatch.delenv("http_proxy")
+            status, _ = await g.call()
+    assert status == (424 if no_proxy else 200)
+    assert [sent.headers["Host"] for sent in proxy.requests] == ([] if no_proxy else ["model.example"])
+    assert all("Proxy-Authorization" in sent.headers for sent in proxy.requests)
+
+
 async def test_a_base_urls_query_is_kept(tmp_path: Path) -> None:
     async with gate(tmp_path) as g:
         model = g.gateway._models["policy"]

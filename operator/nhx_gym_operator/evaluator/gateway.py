@@ -24,7 +24,9 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp import web
@@ -153,6 +155,7 @@ class ModelGateway:
         self._slots = budget.slots()
         self._requests = Room(REQUEST_ROOM_BYTES)
         self._under_way: set[_Asked] = set()
+        self._proxies = {route.name: _proxy_of(route) for route in routes}
         self._trust = {route.name: trusted.get(route.name, True) for route in routes}
         self._keys = keys
         self._session = session
@@ -204,7 +207,11 @@ class ModelGateway:
         timeout = aiohttp.ClientTimeout(total=_TRUST_SECONDS)
         try:
             async with self._session.head(
-                route.base_url, ssl=self._trust[route.name], timeout=timeout, allow_redirects=False
+                route.base_url,
+                ssl=self._trust[route.name],
+                proxy=self._proxies[route.name],
+                timeout=timeout,
+                allow_redirects=False,
             ):
                 return None
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
@@ -321,10 +328,11 @@ class ModelGateway:
         asked.sent = True
         try:
             async with self._session.post(
-                _url(route, asked.request.match_info["path"]),
+                _url(route.base_url, asked.request.match_info["path"]),
                 data=asked.body,
                 headers=headers,
                 ssl=self._trust[route.name],
+                proxy=self._proxies[route.name],
                 # A redirect would carry the key to whatever host it names.
                 allow_redirects=False,
             ) as answer:
@@ -503,8 +511,17 @@ def field_of(route: ModelRoute) -> str:
     return f"spec.models[name={route.name}]"
 
 
-def _url(route: ModelRoute, path: str) -> URL:
-    base = URL(route.base_url)
+def _proxy_of(route: ModelRoute) -> URL | None:
+    """The environment's proxy for this endpoint. aiohttp would look it up itself (`trust_env`): two threads a call."""
+    url = URL(route.base_url)
+    proxy = None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
+    return URL(proxy) if proxy else None
+
+
+@cache
+def _url(base_url: str, path: str) -> URL:
+    """Of the job's own models and `CALL_PATHS`, which are few."""
+    base = URL(base_url)
     return base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)
 
 

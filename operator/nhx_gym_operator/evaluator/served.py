@@ -48,8 +48,7 @@ class Served:
     registry: HostRegistry | None
     """Of a sandboxed job."""
     session: aiohttp.ClientSession
-    """For requests to hosts: without the proxies that the world outside is reached by, and without unpacking, which
-    makes a long answer of a short one."""
+    """For requests to hosts: without unpacking, which makes a long answer of a short one."""
     port: int
 
 
@@ -126,11 +125,10 @@ async def _noting_usage(journal: Journal) -> AsyncIterator[None]:
 
 
 def _client(*, to_hosts: bool = False) -> aiohttp.ClientSession:
-    """A session without limits or time-outs of its own: whoever uses it sets them."""
+    """A session without limits, time-outs or proxies of its own: whoever uses it sets them."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
         cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=not to_hosts,
         auto_decompress=not to_hosts,
     )
