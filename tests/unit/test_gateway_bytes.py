@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 import zlib
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from aiohttp import web
 
 from nhx_gym_operator.api.wire import FailureClass
 from nhx_gym_operator.evaluator import gateway, server
-from unit.evaluator_fakes import MODEL, Answer, chat
+from unit.evaluator_fakes import MODEL, TOKENS, Answer, chat
 from unit.test_gateway_calls import CALL, DELTA, DONE, GYM_REPEATS, LAST, Counting, Gate, gate, read_stream, streaming
 
 TOOL_CALL = rb"""{"id":"c1",  "object":"chat.completion","created":1,"model":"m","x_vendor":{"b":1,"a":[1e400,-0.0]},
@@ -206,6 +207,47 @@ async def test_a_request_that_does_not_arrive_gives_its_turn_back(
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
         assert failure_class(g) is FailureClass.ENVIRONMENT
+
+
+async def test_an_answer_of_too_many_values_is_cut_off_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "MAX_ANSWER_VALUES", 1000)
+    async with gate(tmp_path, answering(json.dumps(chat("1") | {"logprobs": [0] * 1001}).encode())) as g:
+        status, body, _ = await raw(g, "chat/completions", ASKED)
+        assert failure_class(g) is FailureClass.MODEL
+    assert status not in GYM_REPEATS and b"exceeds 1000 JSON values" in body
+
+
+async def test_a_caller_that_takes_no_answers_is_given_few_and_holds_none_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = 8 << 20
+    monkeypatch.setattr(gateway, "MAX_ANSWER_BYTES", 10 << 20)
+    monkeypatch.setattr(gateway, "ANSWER_ROOM_BYTES", 20 << 20)
+    monkeypatch.setattr(gateway, "HANDOVER_SECONDS", 3.0)
+    async with gate(tmp_path, answering(json.dumps(chat("x" * large)).encode())) as g:
+        host, port = g.url.removeprefix("http://").split(":")
+        head = (
+            f"POST /models/policy/v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer "
+            f"{TOKENS.hosts[0]}\r\nContent-Type: application/json\r\nContent-Length: {len(ASKED)}\r\n\r\n"
+        )
+        deaf = []
+        for _ in range(4):
+            deaf.append(socket.socket())
+            # What the kernel takes is not held here.
+            deaf[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf[-1].connect((host, int(port)))
+            deaf[-1].sendall(head.encode() + ASKED)
+        async with asyncio.timeout(60):
+            while g.usage["calls"] < 2:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert g.usage["calls"] == 2, "the others wait for room"
+            assert (await g.call())[0] == 200
+        for each in deaf:
+            each.close()
+    assert g.gateway._answers._free == 20 << 20
 
 
 async def test_garbage_is_no_answer(tmp_path: Path) -> None:

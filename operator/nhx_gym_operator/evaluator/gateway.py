@@ -57,6 +57,12 @@ REQUEST_ROOM_BYTES = 6 * MAX_REQUEST_BYTES
 sent again. While one is sent it takes as much again. So it is a fifth of the 2 GiB that an evaluator has by default;
 answers of hosts take less than half (`collect/answers.py`). What finds no room waits: Gym repeats a 429 for ever."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_ANSWER_VALUES = 2_000_000
+SMALL_ANSWER_BYTES = 256 * 1024
+ANSWER_ROOM_BYTES = 3 * MAX_ANSWER_BYTES
+"""For whole answers that are larger than small ones, each of which is held until its caller has taken it."""
+HANDOVER_SECONDS = 60.0
+"""For a caller to take a whole answer."""
 _TRUST_SECONDS = 20.0
 REQUEST_SECONDS = 60.0
 """For a request to arrive whole, once its turn has come."""
@@ -78,6 +84,7 @@ _CONTEXT_LENGTH = re.compile(
 of vLLM that vllm_model's app.py lists, and those of SGLang, llama.cpp, TGI, Anthropic and Gemini."""
 _CONTEXT_STATUSES = frozenset({400, 413, 422})
 _MAX_WORDS = 1000
+_MAX_REFUSAL_BYTES = 256 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +132,9 @@ class _Asked:
     sent: bool = False
     """Whether it was on its way to the model: from then on it has a price, whoever leaves."""
     cost: CallCost = field(default_factory=CallCost)
+    room: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    """What its answer takes, until it is handed over."""
+    has_room: bool = False
 
 
 class ModelGateway:
@@ -154,6 +164,7 @@ class ModelGateway:
         self._budget = budget
         self._slots = budget.slots()
         self._requests = Room(REQUEST_ROOM_BYTES)
+        self._answers = Room(ANSWER_ROOM_BYTES)
         self._under_way: set[_Asked] = set()
         self._proxies = {route.name: _proxy_of(route) for route in routes}
         self._trust = {route.name: trusted.get(route.name, True) for route in routes}
@@ -241,9 +252,11 @@ class ModelGateway:
                 asks = _read_request(asked.body, model.route)
                 self._check_budget()
                 model.facts.asked(asks)
-                with self._counted(asked):
-                    asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
-                    return await self._call(asked)
+                async with asked.room:
+                    with self._counted(asked):
+                        asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
+                        answer = await self._call(asked)
+                    return await _handed_over(request, answer)
             except _Refused as refused:
                 return self._give_up(asked, refused)
 
@@ -337,7 +350,7 @@ class ModelGateway:
                 allow_redirects=False,
             ) as answer:
                 if answer.status >= 300:
-                    raise _refusal(answer, await _read(answer), key)
+                    raise _refusal(answer, await _beginning(answer), key)
                 if answer.content_type == "text/event-stream":
                     first = await answer.content.readany()
                     if not first:
@@ -345,7 +358,7 @@ class ModelGateway:
                     # From here on nothing may be repeated; the stream keeps the deadline itself.
                     timer.reschedule(None)
                     return await self._pass_stream(asked, answer, first)
-                return self._pass_answer(asked, answer, await _read(answer), key)
+                return self._pass_answer(asked, answer, await self._read(asked, answer), key)
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             raise _Refused(GIVEN_UP, FailureClass.MODEL, distrust(error, field_of(route))) from error
         except aiohttp.ClientSSLError as error:
@@ -368,6 +381,22 @@ class ModelGateway:
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         return headers, key
+
+    async def _read(self, asked: _Asked, answer: aiohttp.ClientResponse) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in answer.content.iter_any():
+            size += len(part)
+            if size > MAX_ANSWER_BYTES:
+                raise _too_large(f"{MAX_ANSWER_BYTES} bytes")
+            if size > SMALL_ANSWER_BYTES and not asked.has_room:
+                await asked.room.enter_async_context(self._answers.taken(MAX_ANSWER_BYTES))
+                asked.has_room = True
+            parts.append(part)
+        body = b"".join(parts)
+        if size > MAX_ANSWER_VALUES and json_values(body, MAX_ANSWER_VALUES) > MAX_ANSWER_VALUES:
+            raise _too_large(f"{MAX_ANSWER_VALUES} JSON values")
+        return body
 
     def _pass_answer(self, asked: _Asked, answer: aiohttp.ClientResponse, body: bytes, key: str | None) -> web.Response:
         try:
@@ -398,7 +427,7 @@ class ModelGateway:
                 while chunk:
                     size += len(chunk)
                     if size > MAX_ANSWER_BYTES:
-                        raise _too_large()
+                        raise _too_large(f"{MAX_ANSWER_BYTES} bytes")
                     events.feed(chunk)
                     await response.write(chunk)
                     chunk = await answer.content.readany()
@@ -502,8 +531,23 @@ def _final(failure: Exception) -> _Refused:
     return failure if isinstance(failure, _Refused) else _Refused(GIVEN_UP, FailureClass.TRANSIENT, str(failure))
 
 
-def _too_large() -> _Refused:
-    return _Refused(GIVEN_UP, FailureClass.MODEL, f"the model server's answer exceeds {MAX_ANSWER_BYTES} bytes")
+def _too_large(most: str) -> _Refused:
+    return _Refused(GIVEN_UP, FailureClass.MODEL, f"the model server's answer exceeds {most}")
+
+
+async def _handed_over(request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
+    """Written out while its call has its turn still: of a caller that takes no answers, few are held."""
+    try:
+        async with asyncio.timeout(HANDOVER_SECONDS):
+            await answer.prepare(request)
+            await answer.write_eof()
+    except TimeoutError:
+        log.warning("a caller did not take its answer within %g s", HANDOVER_SECONDS)
+        if request.transport is not None:
+            request.transport.abort()
+    except OSError:
+        log.debug("a caller went away while it was given its answer")
+    return answer
 
 
 def field_of(route: ModelRoute) -> str:
@@ -525,15 +569,12 @@ def _url(base_url: str, path: str) -> URL:
     return base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in answer.content.iter_any():
-        size += len(part)
-        if size > MAX_ANSWER_BYTES:
-            raise _too_large()
-        parts.append(part)
-    return b"".join(parts)
+async def _beginning(answer: aiohttp.ClientResponse) -> bytes:
+    """Of a refusal, of which only the first words are shown."""
+    body = b""
+    while more := await answer.content.read(_MAX_REFUSAL_BYTES - len(body)):
+        body += more
+    return body
 
 
 def _words(text: str) -> str:
