@@ -7,8 +7,9 @@ tokens. One file, aiohttp only, so that it runs from a mounted ConfigMap in any 
     python scripted_policy.py --gold example.jsonl --wrong 4 --fault 2:status=503:times=1 --fault 3:delay=5
 
 `--replay FILE` adds rollouts as Gym wrote them (`example_rollouts.jsonl`): a row of theirs is answered with what the
-model said then, tool calls included, turn by turn. `--unknown TEXT` is the answer to everything else. What a call
-carries beside the fields of the API is in `/stats` as `extras`, for tests of what reaches a model.
+model said then, tool calls included, turn by turn, and its reasoning for who sets `include_reasoning`. `--unknown TEXT`
+is the answer to everything else. What a call carries beside the fields of the API is in `/stats` as `extras`, for tests
+of what reaches a model.
 
 A fault is `ROW:status=N`, `ROW:delay=SECONDS` or `ROW:hang`, with `:times=N` for the first N calls
 only; ROW is an index into the dataset, or `*`. With SCRIPTED_KEY set, calls need it as bearer key.
@@ -84,14 +85,17 @@ def wrong_answer(row: dict[str, Any]) -> str:
 
 
 def turns_of(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the model said in a recorded rollout, a `{"text", "calls"}` for each time that it was asked."""
+    """What the model said in a recorded rollout, a `{"text", "calls", "reasoning"}` for each time that it was asked."""
     turns: list[dict[str, Any]] = []
-    said = False
+    said, thought = False, ""
     for item in output:
         by_model = item.get("type") == "function_call" or item.get("role") == "assistant"
+        if item.get("type") == "reasoning":
+            thought += "".join(part.get("text", "") for part in item.get("summary") or [])
         if by_model:
             if not said:
-                turns.append({"text": "", "calls": []})
+                turns.append({"text": "", "calls": [], "reasoning": thought})
+                thought = ""
             if item["type"] == "function_call":
                 turns[-1]["calls"].append({key: item[key] for key in ("name", "arguments", "call_id")})
             else:
@@ -183,7 +187,10 @@ class ScriptedPolicy:
         self.extras |= {key: value for key, value in body.items() if key not in _API_FIELDS.split()}
         if turn := self._recorded_turn(body.get("messages")):
             self.calls["chat"] += 1
-            return web.json_response(_completion(self._model, turn["text"], turn["calls"]))
+            reasoning = turn["reasoning"] if body.get("include_reasoning") else ""
+            if body.get("stream"):
+                return await _stream(request, _chat_chunks(self._model, turn["text"], body, turn["calls"], reasoning))
+            return web.json_response(_completion(self._model, turn["text"], turn["calls"], reasoning))
         answer = await self._answer("chat", prompt_of(body.get("messages")))
         if isinstance(answer, web.Response):
             return answer
@@ -243,14 +250,17 @@ def _usage() -> dict[str, Any]:
     }
 
 
-def _completion(model: str, text: str, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+def _tool_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": call["arguments"]}
+    return {"id": call["call_id"], "type": "function", "function": function}
+
+
+def _completion(model: str, text: str, calls: Sequence[dict[str, Any]] = (), reasoning: str = "") -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
     if calls:
-        function = [{"name": call["name"], "arguments": call["arguments"]} for call in calls]
-        message["tool_calls"] = [
-            {"id": call["call_id"], "type": "function", "function": one}
-            for call, one in zip(calls, function, strict=True)
-        ]
+        message["tool_calls"] = [_tool_call(call) for call in calls]
+    if reasoning:
+        message["reasoning_content"] = reasoning
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
@@ -261,13 +271,23 @@ def _completion(model: str, text: str, calls: Sequence[dict[str, Any]] = ()) -> 
     }
 
 
-async def _chat_chunks(model: str, text: str, body: dict[str, Any]) -> AsyncIterator[str]:
+async def _chat_chunks(
+    model: str, text: str, body: dict[str, Any], calls: Sequence[dict[str, Any]] = (), reasoning: str = ""
+) -> AsyncIterator[str]:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": int(time.time()), "model": model}
     half = len(text) // 2
-    deltas = [{"role": "assistant", "content": ""}, {"content": text[:half]}, {"content": text[half:]}]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"reasoning_content": word} for word in reasoning.split()]
+    deltas += [{"content": text[:half]}, {"content": text[half:]}]
+    for number, call in enumerate(calls):
+        whole = {"index": number, **_tool_call(call)}
+        rest = {"index": number, "function": {"arguments": call["arguments"]}}
+        whole["function"] = {"name": call["name"], "arguments": ""}
+        deltas += [{"tool_calls": [whole]}, {"tool_calls": [rest]}]
     for delta in deltas:
         yield json.dumps(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    yield json.dumps(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    why = "tool_calls" if calls else "stop"
+    yield json.dumps(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": why}]})
     if (body.get("stream_options") or {}).get("include_usage"):
         yield json.dumps(head | {"choices": [], "usage": _usage()})
     yield "[DONE]"
