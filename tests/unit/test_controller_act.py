@@ -9,7 +9,7 @@ from nhx_gym_operator.controller.act import ActionRefused, Actor
 from nhx_gym_operator.controller.caches import Caches
 from nhx_gym_operator.controller.kube import JOBS, PODS, ApiError
 from nhx_gym_operator.controller.manifests import merge_patch
-from nhx_gym_operator.controller.observation import Apply, Create, CreateTogether, DeletePod
+from nhx_gym_operator.controller.observation import Apply, Create, CreateTogether, DeleteJob, DeletePod
 from nhx_gym_operator.workloads import network, pods, secrets, storage
 from nhx_gym_operator.workloads.workload import StagedFiles
 from support.controller_values import CREATED, UID, host, job, live, workload
@@ -36,10 +36,11 @@ class Server:
         self.objects.pop(manifest["metadata"]["name"], None)
         return self._write("apply", manifest)
 
-    async def delete(self, resource, namespace, name, *, uid, grace_seconds=None):
+    async def delete(self, resource, namespace, name, *, uid, resource_version=None, grace_seconds=None):
         self.calls.append(("delete", name))
-        if self._found(name)["metadata"]["uid"] != uid:
-            raise ApiError(409, "Conflict", "the UID in the precondition does not match")
+        metadata = self._found(name)["metadata"]
+        if metadata["uid"] != uid or resource_version not in (None, metadata["resourceVersion"]):
+            raise ApiError(409, "Conflict", "a precondition does not match")
         del self.objects[name]
 
     async def patch_status(self, resource, namespace, name, patch):
@@ -174,6 +175,17 @@ async def test_a_pod_is_deleted_only_if_it_is_that_very_pod():
     await actor.perform(DeletePod("team", "mcqa-host-0-1", "new"))
     assert not server.objects
     await actor.perform(DeletePod("team", "mcqa-host-0-1", "new"))
+
+
+async def test_a_job_that_changed_since_it_was_to_be_deleted_stays():
+    server = Server({"metadata": {"name": "mcqa", "uid": UID, "resourceVersion": "7"}})
+    actor, _ = acting(server)
+    with pytest.raises(ApiError):
+        await actor.perform(DeleteJob("team", "mcqa", UID, "6"))
+    assert server.objects
+    await actor.perform(DeleteJob("team", "mcqa", UID, "7"))
+    assert not server.objects
+    await actor.perform(DeleteJob("team", "mcqa", UID, "7"))
 
 
 async def test_a_status_that_says_the_same_is_not_written():

@@ -54,10 +54,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- /* What the operator may do in the namespaces that it serves. It reads no Secret, it only creates them. It deletes
-pods alone: everything else goes when the job that owns it does. */ -}}
+pods, and jobs whose spec.ttlSecondsAfterFinished is over: everything else goes when the job that owns it does. */ -}}
 {{- define "nhx.jobRules" -}}
 - apiGroups: [evals.nhx.io]
-  resources: [agentevaljobs, filesets]
+  resources: [agentevaljobs]
+  verbs: [get, list, watch, delete]
+- apiGroups: [evals.nhx.io]
+  resources: [filesets]
   verbs: [get, list, watch]
 - apiGroups: [evals.nhx.io]
   resources: [agentevaljobs/status, filesets/status]

@@ -15,12 +15,15 @@ from .constants import API_VERSION, JOB_KIND, POLICY_MODEL
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .limits import Limits
 from .models import ModelSpec
-from .origins import ours, page, run_config
+from .origins import batch_job, ours, page, run_config
 from .resource import ApiModel, ObjectMeta, fixed_but, rule, validated
 from .results import EmptyDirResults, Results
 from .status import JobStatus
 from .target import WEEK_SECONDS, Target
 from .tasks import Tasks
+
+MAX_SECONDS = 2**31 - 1
+"""As batch/v1 Job, whose bounds are 32-bit numbers."""
 
 
 class JobSpec(ApiModel):
@@ -29,6 +32,7 @@ class JobSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=fixed_but(
             "cancel",
+            "ttlSecondsAfterFinished",
             rules=[
                 rule(
                     "!has(self.target.gym.envSecrets) || !self.target.gym.envSecrets.exists(name, "
@@ -111,6 +115,15 @@ class JobSpec(ApiModel):
         ),
     )
 
+    ttl_seconds_after_finished: Annotated[int | None, batch_job("ttlSecondsAfterFinished")] = Field(
+        default=None,
+        ge=0,
+        le=MAX_SECONDS,
+        description="Delete the job so many seconds after it has ended, and with it all that a deleted job takes "
+        "along: a results claim of its own too, unless its retention is Retain. 0: at once. Can be changed, after the "
+        "end as well. Unset: the job stays.",
+    )
+
     @property
     def policy(self) -> ModelSpec:
         """The model under evaluation."""
@@ -123,5 +136,7 @@ class AgentEvalJob(ApiModel):
     api_version: str = API_VERSION
     kind: str = JOB_KIND
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
-    spec: JobSpec = Field(description="What to evaluate. Of a job that exists, only `cancel` can change.")
+    spec: JobSpec = Field(
+        description="What to evaluate. Of a job that exists, only `cancel` and `ttlSecondsAfterFinished` can change."
+    )
     status: JobStatus = Field(default_factory=JobStatus, description="What is known about the job.")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BATCH_JOB_PAGE = "https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/#JobSpec"
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -33,6 +35,11 @@ def page(path: str, name: str, default: str = "") -> Origin:
 def kubernetes(name: str, default: str = "") -> Origin:
     """A field that works as its namesake in the Kubernetes API."""
     return Origin("Kubernetes API", name, default)
+
+
+def batch_job(name: str, default: str = "") -> Origin:
+    """A field that works as its namesake of batch/v1 Job; docs/life-cycle.md says where one differs."""
+    return Origin(f"[batch/v1 Job]({BATCH_JOB_PAGE})", name, default)
 
 
 def ours(why: str, default: str = "") -> Origin:

@@ -15,9 +15,9 @@ from typing import Any
 from ..api.conditions import PodReason
 from ..api.constants import JOB_UID_LABEL
 from .caches import Caches
-from .kube import PODS, SECRETS, ApiError, KubeClient, resource_of
+from .kube import JOBS, PODS, SECRETS, ApiError, KubeClient, resource_of
 from .manifests import merge_patch
-from .observation import Action, Apply, Create, CreateTogether, DeletePod
+from .observation import Action, Apply, Create, CreateTogether, DeleteJob, DeletePod
 
 Manifest = dict[str, Any]
 
@@ -61,6 +61,8 @@ class Actor:
                     await self._create_together(manifests)
             case DeletePod():
                 await self._delete(action)
+            case DeleteJob():
+                await self._delete_job(action)
 
     async def write_status(self, raw: Manifest, status: Manifest) -> bool:
         """Writes what differs of a job's or a FileSet's status; False if nothing does. The patch holds the
@@ -146,6 +148,14 @@ class Actor:
                 self._caches[PODS].remove(action.uid)
                 return
             raise
+
+    async def _delete_job(self, action: DeleteJob) -> None:
+        version = action.resource_version
+        try:
+            await self._api.delete(JOBS, action.namespace, action.name, uid=action.uid, resource_version=version)
+        except ApiError as error:
+            if not error.not_found:
+                raise
 
     async def _existing(self, manifest: Manifest) -> Manifest | None:
         metadata = manifest["metadata"]

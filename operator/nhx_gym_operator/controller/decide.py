@@ -29,6 +29,7 @@ from .policies import (
     cleanup,
     deadlines,
     evaluator_end,
+    expiry,
     hosts,
     infrastructure,
     placement,
@@ -66,11 +67,19 @@ class _Decider:
         if self.job.metadata.deletion_timestamp:
             return Decision(self.draft.data, cleanup.of_deleted(self.observation))
         if any(self.draft.is_true(kind) for kind in FINAL):
-            actions, again = cleanup.of_finished(self.observation, self.now)
-            return Decision(self.draft.data, actions, again)
+            return self._finished()
         if self._is_accepted():
             self._run()
         return self.draft.decision()
+
+    def _finished(self) -> Decision:
+        """Nothing of the spec counts any more but how long the job stays."""
+        left = expiry.seconds_left(self.observation, self.now)
+        if left is not None and left <= 0:
+            return Decision(self.draft.data, (expiry.deletion(self.observation),))
+        actions, again = cleanup.of_finished(self.observation, self.now)
+        due = [seconds for seconds in (left, again) if seconds is not None]
+        return Decision(self.draft.data, actions, min(due, default=None))
 
     # Acceptance
 

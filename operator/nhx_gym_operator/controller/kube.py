@@ -152,13 +152,21 @@ class KubeClient:
         return await self._request("PATCH", path, body=manifest, query=query, content_type=_APPLY_PATCH)
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
     ) -> None:
-        """Deletes that very object: one that was made anew under the same name is left alone."""
+        """Deletes that very object: one that was made anew under the same name is left alone, and with
+        `resource_version` one that has changed since."""
         body: Manifest = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
+            "preconditions": {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {}),
             "propagationPolicy": "Background",
         }
         if grace_seconds is not None:

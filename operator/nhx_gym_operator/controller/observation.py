@@ -95,7 +95,17 @@ class DeletePod:
     uid: str
 
 
-Action = Apply | Create | CreateTogether | DeletePod
+@dataclass(frozen=True)
+class DeleteJob:
+    """Delete the job itself, as it was when this was decided."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+
+Action = Apply | Create | CreateTogether | DeletePod | DeleteJob
 
 
 @dataclass(frozen=True)
