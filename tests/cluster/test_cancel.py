@@ -1,4 +1,4 @@
-"""`spec.cancel` against a real API server: the one field that may change, and what it does."""
+"""`spec.cancel` against a real API server: what it does, and which fields may not change."""
 
 import pytest
 

@@ -1,6 +1,10 @@
 """The fields that bound and hold up a job's life, against a real API server."""
 
-from nhx_gym_operator.controller.kube import CLAIMS, JOBS
+import asyncio
+
+from cluster.world import condition
+from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.controller.kube import CLAIMS, JOBS, PODS
 from support.controller_values import outcome
 
 
@@ -19,6 +23,41 @@ async def until_gone(world, name="mcqa"):
         return not await world.exists(JOBS, name)
 
     await world.until(gone, "the job is gone", lambda: world.job(name))
+
+
+# activeDeadlineSeconds, startingDeadlineSeconds
+
+
+async def test_a_job_that_takes_too_long_ends_with_what_it_recorded(world, operator):
+    await world.apply_job(activeDeadlineSeconds=4)
+    await world.until_condition("Running", "PodsCreated")
+    # With a node's name, a pod stays until its kubelet says that it ended; there is none here.
+    await world.bind("mcqa-evaluator-1")
+    await world.report_running()
+    await world.until_condition("Running", "DeadlineExceeded")
+    await world.report_outcome(outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message="told to end"))
+    job = await world.until_phase("Failed")
+    assert condition(job, "Failed")["reason"] == "DeadlineExceeded"
+    assert job["status"]["progress"]["done"] == 4
+    assert "PersistentVolumeClaim/mcqa-results" in await world.children()
+
+
+async def test_a_deadline_can_be_raised_while_the_job_runs(world, operator):
+    await world.apply_job(activeDeadlineSeconds=5)
+    await world.until_condition("Running", "PodsCreated")
+    await change(world, activeDeadlineSeconds=3600)
+    await asyncio.sleep(7)
+    assert condition(await world.job(), "Failed") is None
+    assert await world.names(PODS) == ["mcqa-evaluator-1", "mcqa-host-0-1"]
+
+
+async def test_a_job_that_does_not_get_to_start_says_for_what_it_waited(world, operator):
+    rows = {"dataset": {"configMap": {"name": "rows", "key": "rows.jsonl"}}}
+    await world.apply_job(tasks=rows, startingDeadlineSeconds=3)
+    job = await world.until_phase("Failed")
+    failed = condition(job, "Failed")
+    assert failed["reason"] == "StartingDeadlineExceeded"
+    assert "ConfigMap 'rows'" in failed["message"]
 
 
 # ttlSecondsAfterFinished

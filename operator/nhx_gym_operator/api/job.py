@@ -15,7 +15,7 @@ from .constants import API_VERSION, JOB_KIND, POLICY_MODEL
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .limits import Limits
 from .models import ModelSpec
-from .origins import batch_job, ours, page, run_config
+from .origins import batch_job, kubernetes, ours, page, run_config
 from .resource import ApiModel, ObjectMeta, fixed_but, rule, validated
 from .results import EmptyDirResults, Results
 from .status import JobStatus
@@ -26,13 +26,21 @@ MAX_SECONDS = 2**31 - 1
 """As batch/v1 Job, whose bounds are 32-bit numbers."""
 
 
+CHANGEABLE = (
+    "activeDeadlineSeconds",
+    "cancel",
+    "startingDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+)
+"""Fields of the spec that can change once the job exists: those that steer its life, as in batch/v1 Job."""
+
+
 class JobSpec(ApiModel):
     """What to evaluate, against what, and where the result goes."""
 
     model_config = ConfigDict(
         json_schema_extra=fixed_but(
-            "cancel",
-            "ttlSecondsAfterFinished",
+            *CHANGEABLE,
             rules=[
                 rule(
                     "!has(self.target.gym.envSecrets) || !self.target.gym.envSecrets.exists(name, "
@@ -115,6 +123,22 @@ class JobSpec(ApiModel):
         ),
     )
 
+    active_deadline_seconds: Annotated[int | None, batch_job("activeDeadlineSeconds")] = Field(
+        default=None,
+        ge=1,
+        le=MAX_SECONDS,
+        description="Longest time from `status.startTime` to the end, all waits and attempts included. After it the "
+        "pods are told to end, rollouts recorded so far stay where the results go, and the job fails with "
+        "DeadlineExceeded. Can be changed while the job runs. Unset: no such bound.",
+    )
+    starting_deadline_seconds: Annotated[int | None, kubernetes("CronJobSpec.startingDeadlineSeconds")] = Field(
+        default=None,
+        ge=1,
+        le=MAX_SECONDS,
+        description="Longest time from `status.startTime` until all pods of the job have started: for what it names to "
+        "be there, for a quota, a node, an image. After it the job fails with StartingDeadlineExceeded. Can be changed "
+        "until then. Unset: the operator's `timeouts` alone bound each wait.",
+    )
     ttl_seconds_after_finished: Annotated[int | None, batch_job("ttlSecondsAfterFinished")] = Field(
         default=None,
         ge=0,
@@ -137,6 +161,7 @@ class AgentEvalJob(ApiModel):
     kind: str = JOB_KIND
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: JobSpec = Field(
-        description="What to evaluate. Of a job that exists, only `cancel` and `ttlSecondsAfterFinished` can change."
+        description="What to evaluate. Of a job that exists, only these can change: "
+        f"{', '.join(f'`{name}`' for name in CHANGEABLE)}."
     )
     status: JobStatus = Field(default_factory=JobStatus, description="What is known about the job.")

@@ -144,7 +144,10 @@ class JobStatus(ApiModel):
     )
     model: str | None = Field(default=None, max_length=256, description="Model name of the policy, for the table.")
     attempt: int | None = Field(default=None, ge=1, description="Number of the current attempt.")
-    start_time: Timestamp | None = Field(default=None, description="When the job was accepted for the first time.")
+    start_time: Timestamp | None = Field(
+        default=None, description="When the operator took the job up. The job's deadlines count from it."
+    )
+    pods_start_time: Timestamp | None = Field(default=None, description="When all pods of the job had started.")
     completion_time: Timestamp | None = Field(
         default=None, description="When the job succeeded, failed or was cancelled."
     )

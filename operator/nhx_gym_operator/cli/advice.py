@@ -224,6 +224,15 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Name a claim, a prefix or a bucket that holds no other run's results.",
         _AGAIN,
     ),
+    RunReason.DEADLINE_EXCEEDED: (
+        "Give it more time in spec.activeDeadlineSeconds; of a job that still runs it can be raised. What was "
+        "collected is kept.",
+        _ANEW,
+    ),
+    RunReason.STARTING_DEADLINE_EXCEEDED: (
+        "Mend what it waited for, or let it wait longer: spec.startingDeadlineSeconds.",
+        _AGAIN,
+    ),
     RunReason.CANCELLED: ("Somebody set spec.cancel. To run it again, apply it under another name.",),
 }
 

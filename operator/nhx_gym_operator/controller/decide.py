@@ -25,21 +25,23 @@ from .decision_draft import DecisionDraft
 from .inputs import Missing
 from .observation import Create, CreateTogether, Decision, JobRefused, Observation, PodsRefused
 from .policies import (
-    cancel,
     cleanup,
     deadlines,
     evaluator_end,
     expiry,
     hosts,
     infrastructure,
+    job_deadlines,
     placement,
     progress_source,
     retry,
     running,
     startup,
+    stop,
     validation,
 )
 from .policies.deadlines import Deadline
+from .policies.stop import Stop
 
 Manifest = dict[str, Any]
 
@@ -68,9 +70,26 @@ class _Decider:
             return Decision(self.draft.data, cleanup.of_deleted(self.observation))
         if any(self.draft.is_true(kind) for kind in FINAL):
             return self._finished()
-        if self._is_accepted():
-            self._run()
+        if self.observation.invalid:
+            self._refuse(JobRefused(AcceptedReason.INVALID_SPEC, self.observation.invalid))
+        else:
+            self._live(attempts.current(self.observation))
         return self.draft.decision()
+
+    def _live(self, attempt: Attempt) -> None:
+        """A job that has not ended. Whatever it is at, what stops it comes first."""
+        self.draft.staged = staging_reports.reports(attempt.evaluator)
+        self.draft.data.setdefault("startTime", format_time(self.now))
+        if "podsStartTime" not in self.draft.data and startup.has_started(attempt):
+            self.draft.data["podsStartTime"] = format_time(self.now)
+        stopped = stop.find(self.observation, attempt, self.draft.data, self.now)
+        if stopped:
+            self._stop(attempt, stopped)
+            return
+        due = job_deadlines.of_job(self.job.spec, self.draft.data, self.now)
+        self.draft.requeue += [deadline.seconds_left for deadline in due if not deadline.is_over]
+        if self._is_accepted():
+            self._run(attempt)
 
     def _finished(self) -> Decision:
         """Nothing of the spec counts any more but how long the job stays."""
@@ -85,12 +104,9 @@ class _Decider:
 
     def _is_accepted(self) -> bool:
         """Pins the placement, once. False if the job is refused."""
-        if self.observation.invalid:
-            return self._refuse(JobRefused(AcceptedReason.INVALID_SPEC, self.observation.invalid))
         if self.draft.data.get("placement"):
             return True
         spec = self.job.spec
-        self.draft.data["startTime"] = format_time(self.now)
         self.draft.data["model"] = spec.policy.model
         sandbox, observation = self.settings.sandbox, self.observation
         placed = placement.place(spec, sandbox, observation.runtime_class, observation.standing)
@@ -102,17 +118,10 @@ class _Decider:
         if refused:
             return self._refuse(refused)
         if isinstance(placed, Missing):
-            self._wait_for_sandbox(placed)
+            self._wait_for(placed, deadlines.of_pods(self.timeouts), placed.reason)
             return False
         self.draft.data.update(placed.fields)
         return True
-
-    def _wait_for_sandbox(self, missing: Missing) -> None:
-        attempt = attempts.current(self.observation)
-        if cancel.is_wanted(self.observation, attempt, None):
-            self._cancel(attempt)
-            return
-        self._wait_for(missing, deadlines.of_pods(self.timeouts), missing.reason)
 
     def _refuse(self, refused: JobRefused) -> bool:
         self.draft.set(ConditionType.ACCEPTED, False, refused.reason, refused.message)
@@ -121,13 +130,8 @@ class _Decider:
 
     # The run
 
-    def _run(self) -> None:
-        attempt = attempts.current(self.observation)
-        self.draft.staged = staging_reports.reports(attempt.evaluator)
+    def _run(self, attempt: Attempt) -> None:
         ended = evaluator_end.final_outcome(attempt.evaluator)
-        if cancel.is_wanted(self.observation, attempt, ended):
-            self._cancel(attempt)
-            return
         if attempt.number == 0 or (attempt.evaluator is None and attempt.number > (self.job.status.attempt or 0)):
             # Never complete so far; a host alone is what an interrupted start left.
             self._start(max(1, attempt.number))
@@ -186,21 +190,20 @@ class _Decider:
         words = f"pods of the lost attempt have not ended within {limit} after their grace period"
         self.draft.fail(RunReason.EVALUATOR_LOST, words)
 
-    def _cancel(self, attempt: Attempt) -> None:
+    def _stop(self, attempt: Attempt, why: Stop) -> None:
         if attempt.number:
             self.draft.data["attempt"] = attempt.number
             status_fields.show_images(self.draft, attempt.pods)
-        cancel.show_what_there_is(self.draft, self.observation, attempt)
+        stop.show_what_there_is(self.draft, self.observation, attempt)
         remaining, deletions = cleanup.of_unended(self.observation)
         self.draft.actions += deletions
         left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now) if remaining else 0.0
         if left > 0:
             runs = self.draft.is_true(ConditionType.RUNNING)
-            words = "spec.cancel is true; the pods are ending"
-            self.draft.set(ConditionType.RUNNING, runs, RunReason.CANCELLING, words)
+            self.draft.set(ConditionType.RUNNING, runs, why.ending, why.ending_words)
             self.draft.requeue.append(left)
             return
-        self.draft.fail(RunReason.CANCELLED, cancel.message(self.observation, self.draft.data))
+        self.draft.fail(why.reason, stop.message(why, self.observation, self.draft.data))
 
     # Making pods
 

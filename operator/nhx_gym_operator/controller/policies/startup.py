@@ -61,6 +61,14 @@ def waiting(observation: Observation, attempt: Attempt, now: datetime) -> list[W
     return sorted(found, key=lambda entry: (entry.problem is None, entry.seconds_left))
 
 
+def has_started(attempt: Attempt) -> bool:
+    """Whether the main container of every pod of the attempt runs, or did."""
+    pods = attempt.pods if attempt.evaluator else ()
+    return bool(pods) and all(
+        podview.has_started(pod, CONTAINER_HOST if podview.is_host(pod) else CONTAINER_EVALUATE) for pod in pods
+    )
+
+
 def show(draft: StatusDraft, found: Sequence[Waiting]) -> None:
     """What keeps pods from running, on the condition of the pod that it concerns. The first counts most."""
     for waiting in reversed(found):
