@@ -60,6 +60,62 @@ async def test_a_job_that_does_not_get_to_start_says_for_what_it_waited(world, o
     assert "ConfigMap 'rows'" in failed["message"]
 
 
+# suspend
+
+
+async def test_a_job_that_was_applied_suspended_gets_its_pods_when_it_is_resumed(world, operator):
+    await world.apply_job(suspend=True)
+    job = await world.until_phase("Suspended")
+    assert "startTime" not in job["status"] and await world.children() == {}
+    await change(world, suspend=False)
+    job = await world.until_phase("Starting")
+    assert condition(job, "Suspended")["reason"] == "JobResumed" and job["status"]["attempt"] == 1
+
+
+async def test_a_running_job_is_suspended_with_what_it_recorded_and_goes_on_from_there(world, operator):
+    await world.apply_job()
+    await world.until_condition("Running", "PodsCreated")
+    await world.bind("mcqa-evaluator-1")
+    await world.bind("mcqa-host-0-1")
+    await world.report_running()
+    claim = await world.uid(CLAIMS, "mcqa-results")
+    await change(world, suspend=True)
+    await world.until_condition("Suspended", "Suspending")
+    await world.report_outcome(outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message="told to end"))
+    await world.kill("mcqa-host-0-1")
+    job = await world.until_phase("Suspended")
+    assert job["status"]["progress"]["done"] == 4 and "startTime" not in job["status"]
+    await world.kill("mcqa-evaluator-1")
+    await change(world, suspend=False)
+    await world.until_pods("mcqa-evaluator-2", "mcqa-host-0-2")
+    assert await world.uid(CLAIMS, "mcqa-results") == claim
+    await world.until_phase("Starting")
+
+
+async def test_a_suspended_job_costs_an_operator_that_starts_again_no_write(world, operating):
+    with operating():
+        await world.apply_job()
+        await world.until_condition("Running", "PodsCreated")
+        await change(world, suspend=True)
+        job = await world.until_phase("Suspended")
+    with operating():
+        await asyncio.sleep(3)
+        assert (await world.job())["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]
+        assert await world.names(PODS) == []
+
+
+async def test_a_job_whose_records_would_be_lost_goes_on_and_says_so(world, operator):
+    await world.apply_job(results={"emptyDir": {}})
+    await world.until_condition("Running", "PodsCreated")
+    await world.bind("mcqa-evaluator-1")
+    await world.report_running()
+    await change(world, suspend=True)
+    await world.until_condition("Suspended", "ResultsWouldBeLost", status="False")
+    assert await world.names(PODS) == ["mcqa-evaluator-1", "mcqa-host-0-1"]
+    await change(world, suspend=False)
+    await world.until_condition("Suspended", "JobResumed")
+
+
 # ttlSecondsAfterFinished
 
 

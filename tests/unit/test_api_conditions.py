@@ -30,6 +30,7 @@ def test_the_condition_types_are_those_of_the_resource():
         "Staged",
         "SandboxReady",
         "Running",
+        "Suspended",
         "Complete",
         "RowsCollapsed",
         "PromptsMissing",

@@ -20,6 +20,8 @@ class ConditionType(StrEnum):
     """The gate saw refused what must be refused, and Gym answers. Only for sandboxed jobs."""
     RUNNING = "Running"
     """Rollouts are being collected or scored."""
+    SUSPENDED = "Suspended"
+    """Only if `spec.suspend` was ever true: the job has no pods, and keeps what it recorded."""
     COMPLETE = "Complete"
     """Final: enough rollouts were recorded and scored."""
     ROWS_COLLAPSED = "RowsCollapsed"
@@ -144,7 +146,7 @@ class SandboxReason(StrEnum):
 
 
 class RunReason(StrEnum):
-    """Reasons of `Running`, `Complete`, `Degraded` and `Failed`."""
+    """Reasons of `Running`, `Suspended`, `Complete`, `Degraded` and `Failed`."""
 
     COLLECTING = "Collecting"
     SCORING = "Scoring"
@@ -196,6 +198,14 @@ class RunReason(StrEnum):
     """`spec.activeDeadlineSeconds` passed before the job was done; what was recorded is kept."""
     STARTING_DEADLINE_EXCEEDED = "StartingDeadlineExceeded"
     """`spec.startingDeadlineSeconds` passed before all pods of the job had started."""
+    SUSPENDING = "Suspending"
+    """`spec.suspend` is true; the job's pods are ending."""
+    JOB_SUSPENDED = "JobSuspended"
+    """True: `spec.suspend` is true, and the job has no pods."""
+    JOB_RESUMED = "JobResumed"
+    """False: `spec.suspend` is not true any more."""
+    RESULTS_WOULD_BE_LOST = "ResultsWouldBeLost"
+    """False though `spec.suspend` is true: what was recorded is on an emptyDir, and would go with its pod."""
     CANCELLING = "Cancelling"
     """`spec.cancel` is true; the job's pods are ending."""
     CANCELLED = "Cancelled"
@@ -231,6 +241,8 @@ EXPECTED_WHILE_FALSE = frozenset(
         SandboxReason.HOST_STARTING,
         RunReason.RUN_ENDED,
         RunReason.CANCELLING,
+        RunReason.SUSPENDING,
+        RunReason.JOB_RESUMED,
     }
 )
 """Reasons of a condition that is False because the job is not that far or is past it, and not because of a problem."""

@@ -81,6 +81,7 @@ class Phase(StrEnum):
     STAGING = "Staging"
     STARTING = "Starting"
     RUNNING = "Running"
+    SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     CANCELLED = "Cancelled"

@@ -30,6 +30,7 @@ CHANGEABLE = (
     "activeDeadlineSeconds",
     "cancel",
     "startingDeadlineSeconds",
+    "suspend",
     "ttlSecondsAfterFinished",
 )
 """Fields of the spec that can change once the job exists: those that steer its life, as in batch/v1 Job."""
@@ -138,6 +139,12 @@ class JobSpec(ApiModel):
         description="Longest time from `status.startTime` until all pods of the job have started: for what it names to "
         "be there, for a quota, a node, an image. After it the job fails with StartingDeadlineExceeded. Can be changed "
         "until then. Unset: the operator's `timeouts` alone bound each wait.",
+    )
+    suspend: Annotated[bool, batch_job("suspend")] = Field(
+        default=False,
+        description="True: the job has no pods. Those that run are told to end, and what was recorded stays on the "
+        "claim; false lets it go on and collect what is missing. Deadlines begin anew then. A job whose records are in "
+        "an emptyDir goes on instead, and says so: they would be lost. Can be changed until the job has ended.",
     )
     ttl_seconds_after_finished: Annotated[int | None, batch_job("ttlSecondsAfterFinished")] = Field(
         default=None,

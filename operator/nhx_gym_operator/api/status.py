@@ -145,11 +145,18 @@ class JobStatus(ApiModel):
     model: str | None = Field(default=None, max_length=256, description="Model name of the policy, for the table.")
     attempt: int | None = Field(default=None, ge=1, description="Number of the current attempt.")
     start_time: Timestamp | None = Field(
-        default=None, description="When the operator took the job up. The job's deadlines count from it."
+        default=None,
+        description="When the operator took the job up; of one that was suspended, when it was resumed. The job's "
+        "deadlines count from it.",
     )
     pods_start_time: Timestamp | None = Field(default=None, description="When all pods of the job had started.")
     completion_time: Timestamp | None = Field(
         default=None, description="When the job succeeded, failed or was cancelled."
+    )
+    ended_attempt: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of the last attempt that is over without a result: it was lost, or the job was suspended.",
     )
     progress: JobProgress | None = Field(default=None, description="How far the rollouts are.")
     reward: str | None = Field(
@@ -162,7 +169,7 @@ class JobStatus(ApiModel):
     conditions: list[Condition] | None = Field(
         default=None,
         max_length=16,
-        description="Accepted, Staged, SandboxReady, Running, Complete, Degraded, Failed; RowsCollapsed, "
+        description="Accepted, Staged, SandboxReady, Running, Suspended, Complete, Degraded, Failed; RowsCollapsed, "
         "PromptsMissing and ModelCallsUnplaced where there is something to say about the dataset or the model calls.",
         json_schema_extra=CONDITION_LIST,
     )

@@ -233,6 +233,14 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Mend what it waited for, or let it wait longer: spec.startingDeadlineSeconds.",
         _AGAIN,
     ),
+    RunReason.JOB_SUSPENDED: (
+        "To let it go on: `kubectl patch aej {job} -n {namespace} --type=merge --patch='spec: {{suspend: false}}'`. It "
+        "collects only what is missing.",
+    ),
+    RunReason.RESULTS_WOULD_BE_LOST: (
+        "Let it run to its end, or end it with `kubectl nhx cancel {job} -n {namespace}`. A job that can be suspended "
+        "at any time has spec.results.persistentVolumeClaim.",
+    ),
     RunReason.CANCELLED: ("Somebody set spec.cancel. To run it again, apply it under another name.",),
 }
 
@@ -252,6 +260,8 @@ SELF_EXPLAINED = frozenset(
         RunReason.ALL_ROLLOUTS_RECORDED,
         RunReason.MIN_COVERAGE_REACHED,
         RunReason.CANCELLING,
+        RunReason.SUSPENDING,
+        RunReason.JOB_RESUMED,
     }
 )
 """Reasons about which nothing is to be done."""

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..api.conditions import NOTICES, ConditionType
+from ..api.conditions import NOTICES, ConditionType, RunReason
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
 from ..client.errors import KubectlError, UserError
 from ..client.jobs import Body, Job, container_spec, container_state, pods_of
@@ -33,6 +33,7 @@ _IS: dict[str, str] = {
     Phase.STAGING: "is bringing its FileSets in",
     Phase.STARTING: "is starting",
     Phase.RUNNING: "is running",
+    Phase.SUSPENDED: "is suspended",
     Phase.SUCCEEDED: "has succeeded",
     Phase.FAILED: "has failed",
     Phase.CANCELLED: "was cancelled",
@@ -164,8 +165,11 @@ def _bounds(job: Job) -> list[str]:
 
 
 def _beside(job: Job) -> list[Body]:
-    """What is said beside the job's end or way: that its result lacks something, that its data looks odd."""
-    return [job.condition(kind) for kind in (ConditionType.DEGRADED, *NOTICES) if job.is_true(kind)]
+    """What is said beside the job's end or way: that its result lacks something, that its data looks odd, that it could
+    not be suspended."""
+    refused = job.condition(ConditionType.SUSPENDED)
+    not_suspended = [refused] if refused.get("reason") == RunReason.RESULTS_WOULD_BE_LOST else []
+    return not_suspended + [job.condition(kind) for kind in (ConditionType.DEGRADED, *NOTICES) if job.is_true(kind)]
 
 
 def _events(kubectl: Kubectl, job: Job, pods: list[Body]) -> tuple[list[Event], str]:

@@ -38,6 +38,7 @@ from .policies import (
     running,
     startup,
     stop,
+    suspension,
     validation,
 )
 from .policies.deadlines import Deadline
@@ -79,6 +80,10 @@ class _Decider:
     def _live(self, attempt: Attempt) -> None:
         """A job that has not ended. Whatever it is at, what stops it comes first."""
         self.draft.staged = staging_reports.reports(attempt.evaluator)
+        if suspension.is_wanted(self.observation, attempt):
+            self._suspend(attempt)
+            return
+        suspension.show_not(self.draft, self.observation, attempt)
         self.draft.data.setdefault("startTime", format_time(self.now))
         if "podsStartTime" not in self.draft.data and startup.has_started(attempt):
             self.draft.data["podsStartTime"] = format_time(self.now)
@@ -136,10 +141,11 @@ class _Decider:
             # Never complete so far; a host alone is what an interrupted start left.
             self._start(max(1, attempt.number))
             return
-        self.draft.data["attempt"] = attempt.number
-        status_fields.show_images(self.draft, attempt.pods)
-        if ended:
+        self._show(attempt)
+        if ended and (stop.has_its_own_end(attempt) or not self._is_over(attempt)):
             self._conclude(attempt, ended)
+        elif self._is_over(attempt):
+            self._follow(attempt)
         elif fault := self._fault(attempt):
             self.draft.fail(*fault)
         elif loss := retry.find_loss(attempt):
@@ -176,6 +182,14 @@ class _Decider:
         self.draft.set(ConditionType.RUNNING, False, verdict.reason, verdict.message)
         if self._is_sandboxed:
             self.draft.set(ConditionType.SANDBOX_READY, False, SandboxReason.HOST_LOST, verdict.message)
+        self._follow(attempt)
+
+    def _is_over(self, attempt: Attempt) -> bool:
+        """Whether it was seen to be before, and is followed by another one, whatever its pods look like now."""
+        return 0 < attempt.number <= self.draft.data.get("endedAttempt", 0)
+
+    def _follow(self, attempt: Attempt) -> None:
+        """The next attempt, once nothing of this one runs any more."""
         remaining, deletions = cleanup.of_unended(self.observation)
         if not remaining:
             self._start(attempt.number + 1)
@@ -187,13 +201,11 @@ class _Decider:
             self.draft.requeue.append(left)
             return
         limit = deadlines.of_pods(self.timeouts)
-        words = f"pods of the lost attempt have not ended within {limit} after their grace period"
+        words = f"pods of attempt {attempt.number} have not ended within {limit} after their grace period"
         self.draft.fail(RunReason.EVALUATOR_LOST, words)
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
-        if attempt.number:
-            self.draft.data["attempt"] = attempt.number
-            status_fields.show_images(self.draft, attempt.pods)
+        self._show(attempt)
         stop.show_what_there_is(self.draft, self.observation, attempt)
         remaining, deletions = cleanup.of_unended(self.observation)
         self.draft.actions += deletions
@@ -204,6 +216,27 @@ class _Decider:
             self.draft.requeue.append(left)
             return
         self.draft.fail(why.reason, stop.message(why, self.observation, self.draft.data))
+
+    def _suspend(self, attempt: Attempt) -> None:
+        self._show(attempt)
+        if attempt.number:
+            self.draft.data["endedAttempt"] = attempt.number
+        if not self.draft.is_true(ConditionType.SUSPENDED):
+            stop.show_what_there_is(self.draft, self.observation, attempt)
+        remaining, deletions = cleanup.of_unended(self.observation)
+        self.draft.actions += deletions
+        left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now) if remaining else 0.0
+        if left > 0:
+            words = "spec.suspend is true; the pods are ending"
+            self.draft.set(ConditionType.SUSPENDED, False, RunReason.SUSPENDING, words)
+            self.draft.requeue.append(left)
+            return
+        suspension.begin(self.draft)
+
+    def _show(self, attempt: Attempt) -> None:
+        if attempt.number:
+            self.draft.data["attempt"] = attempt.number
+            status_fields.show_images(self.draft, attempt.pods)
 
     # Making pods
 

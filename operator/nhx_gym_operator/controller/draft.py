@@ -27,6 +27,11 @@ class StatusDraft:
                 return entry
         return None
 
+    def drop(self, *kinds: ConditionType) -> None:
+        """Takes conditions out that are about nothing any more."""
+        if "conditions" in self.data:
+            self.data["conditions"] = [entry for entry in self.data["conditions"] if entry["type"] not in kinds]
+
     def is_true(self, kind: ConditionType) -> bool:
         entry = self.condition(kind)
         return entry is not None and entry["status"] == "True"

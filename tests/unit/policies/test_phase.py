@@ -13,6 +13,7 @@ STATES = {
     "Accepted": [None, (False, "ConfigMapNotFound"), (True, "Accepted")],
     "Staged": [None, (False, "Staging"), (False, "StagingFailed"), (True, "Staged")],
     "Running": [None, (False, "PodRefused"), (False, "ChildNotOurs"), (False, "PodsCreated"), (True, "Collecting")],
+    "Suspended": [None, (False, "JobResumed"), (True, "JobSuspended")],
     "Complete": [None, (True, "AllRolloutsRecorded")],
     "Degraded": [None, (True, "RolloutsMissing")],
     "Failed": [None, (True, "CoverageTooLow")],
@@ -24,6 +25,8 @@ def expected(found):
         return Phase.FAILED
     if found["Complete"]:
         return Phase.SUCCEEDED
+    if found["Suspended"] and found["Suspended"][0]:
+        return Phase.SUSPENDED
     if found["Running"] and found["Running"][0]:
         return Phase.RUNNING
     accepted = found["Accepted"] and found["Accepted"][0]

@@ -13,7 +13,7 @@ _NO_PODS = {PodReason.POD_REFUSED, PodReason.CHILD_NOT_OURS}
 
 def phase(conditions: Sequence[Mapping[str, Any]]) -> Phase:
     """Pending until pods exist, Staging while the environment is staged, Starting until collection
-    begins, Running until the end."""
+    begins, Running until the end; Suspended while `spec.suspend` keeps the job without pods."""
     found = {entry["type"]: entry for entry in conditions}
 
     def is_true(kind: ConditionType) -> bool:
@@ -25,6 +25,8 @@ def phase(conditions: Sequence[Mapping[str, Any]]) -> Phase:
         return Phase.CANCELLED if found[ConditionType.FAILED]["reason"] == RunReason.CANCELLED else Phase.FAILED
     if is_true(ConditionType.COMPLETE):
         return Phase.SUCCEEDED
+    if is_true(ConditionType.SUSPENDED):
+        return Phase.SUSPENDED
     if is_true(ConditionType.RUNNING):
         return Phase.RUNNING
     if not is_true(ConditionType.ACCEPTED) or running is None or running["reason"] in _NO_PODS:

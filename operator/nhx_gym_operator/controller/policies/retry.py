@@ -50,7 +50,7 @@ def find_loss(attempt: Attempt) -> str | None:
 
 def judge(observation: Observation, attempt: Attempt, loss: str) -> Verdict:
     """Another attempt, unless records were lost with the evaluator or too many attempts were lost."""
-    if not keeps_results(observation) and _may_have_collected(observation, attempt):
+    if not keeps_results(observation) and may_have_collected(observation, attempt):
         return Verdict(
             True,
             RunReason.RESULTS_LOST,
@@ -81,7 +81,7 @@ def keeps_results(observation: Observation) -> bool:
     return observation.job.spec.results.persistent_volume_claim is not None
 
 
-def _may_have_collected(observation: Observation, attempt: Attempt) -> bool:
+def may_have_collected(observation: Observation, attempt: Attempt) -> bool:
     """Whether rollouts may have been paid for. Only what this process saw itself can show that none were:
     an operator that was away does not know."""
     last_seen = last_evaluator(observation, attempt)
