@@ -60,6 +60,40 @@ async def test_a_job_that_does_not_get_to_start_says_for_what_it_waited(world, o
     assert "ConfigMap 'rows'" in failed["message"]
 
 
+# backoffLimit
+
+
+async def test_a_lost_attempt_is_followed_by_another_one_after_its_pause(world, operator):
+    await world.apply_job()
+    await world.until_condition("Running", "PodsCreated")
+    await world.remove(PODS, "mcqa-evaluator-1")
+    job = await world.until_condition("Running", "EvaluatorLost")
+    assert job["status"]["lostAttempts"] == 1 and "nextAttemptTime" in job["status"]
+    assert await world.names(PODS) in ([], ["mcqa-host-0-1"])
+    await world.until_pods("mcqa-evaluator-2", "mcqa-host-0-2")
+
+
+async def test_an_operator_that_starts_again_counts_no_loss_twice(world, operating):
+    with operating():
+        await world.apply_job()
+        await world.until_condition("Running", "PodsCreated")
+        await world.remove(PODS, "mcqa-evaluator-1")
+        await world.until_condition("Running", "EvaluatorLost")
+    with operating():
+        await world.until_pods("mcqa-evaluator-2")
+        await world.until_condition("Running", "PodsCreated")
+        assert (await world.job())["status"]["lostAttempts"] == 1
+
+
+async def test_with_a_limit_of_zero_the_first_loss_ends_the_job(world, operator):
+    await world.apply_job(backoffLimit=0)
+    await world.until_condition("Running", "PodsCreated")
+    await world.remove(PODS, "mcqa-evaluator-1")
+    job = await world.until_phase("Failed")
+    assert condition(job, "Failed")["reason"] == "BackoffLimitExceeded"
+    await world.until_no_pods()
+
+
 # suspend
 
 

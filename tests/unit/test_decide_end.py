@@ -1,5 +1,7 @@
 """How a job ends: by the evaluator's word, by losses, and what is done with its pods."""
 
+from dataclasses import replace
+
 import pytest
 
 from nhx_gym_operator.api.outcome import encode_outcome
@@ -211,12 +213,28 @@ EARLY = encode_outcome(outcome("Running", done=3)).decode()
     ],
     ids=["deleted", "killed", "killed with an early outcome", "terminated", "no outcome"],
 )
-def test_a_lost_evaluator_is_followed_by_the_next_attempt(observation):
+def test_a_lost_evaluator_is_followed_by_the_next_attempt_after_a_pause(observation):
     decision = decide(observation, NOW)
-    assert kinds(decision)[-1] == "CreateTogether mcqa-evaluator-2 mcqa-host-0-2"
-    assert decision.status["attempt"] == 1
+    assert decision.actions == () and decision.requeue_after == pytest.approx(10)
+    assert (decision.status["attempt"], decision.status["lostAttempts"]) == (1, 1)
+    assert decision.status["nextAttemptTime"] == "2026-11-29T12:00:10Z"
     assert decision.status["phase"] == "Starting"
     assert condition_of(decision, "Running")["reason"] == "EvaluatorLost"
+    waiting = replace(observation, job=job(status=decision.status))
+    early = decide(waiting, after(9))
+    assert early.actions == () and early.status == decision.status
+    later = decide(waiting, after(10))
+    assert kinds(later)[-1] == "CreateTogether mcqa-evaluator-2 mcqa-host-0-2"
+    assert later.status["lostAttempts"] == 1, "one loss is counted once"
+
+
+def test_an_attempt_that_runs_has_no_pause_before_it():
+    second = workload(attempt=2)
+    waited = accepted_status(lostAttempts=1, endedAttempt=1, nextAttemptTime="2026-11-29T12:00:00Z")
+    decision = decide(observe(job(status=waited), second, pods=(evaluator(second), host(second))), NOW)
+    assert decision.status["attempt"] == 2 and "nextAttemptTime" not in decision.status
+    again = replace(observe(job(status=decision.status), second, pods=()), inputs=Inputs())
+    assert decide(again, NOW).status["lostAttempts"] == 2
 
 
 def test_the_pods_of_a_lost_attempt_go_before_new_ones_come():

@@ -187,6 +187,8 @@ class RunReason(StrEnum):
     """The evaluator ended with an error of another kind; the message is its own."""
     EVALUATOR_LOST = "EvaluatorLost"
     """The evaluator pod vanished or was killed before it wrote an outcome."""
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    """More attempts were lost than `spec.backoffLimit` allows."""
     UPLOAD_FAILED = "UploadFailed"
     """The bundle could not be brought to the object store; what was scored is in the status. `Degraded` where a claim
     has the bundle, else `Failed`."""

@@ -28,6 +28,7 @@ MAX_SECONDS = 2**31 - 1
 
 CHANGEABLE = (
     "activeDeadlineSeconds",
+    "backoffLimit",
     "cancel",
     "startingDeadlineSeconds",
     "suspend",
@@ -139,6 +140,14 @@ class JobSpec(ApiModel):
         description="Longest time from `status.startTime` until all pods of the job have started: for what it names to "
         "be there, for a quota, a node, an image. After it the job fails with StartingDeadlineExceeded. Can be changed "
         "until then. Unset: the operator's `timeouts` alone bound each wait.",
+    )
+    backoff_limit: Annotated[int, batch_job("backoffLimit")] = Field(
+        default=6,
+        ge=0,
+        le=MAX_SECONDS,
+        description="How many lost attempts are made good: the evaluator's pod vanished, was evicted or killed. The "
+        "next attempt collects only what is missing, after 10 s, then 20 s, 40 s and so on, at most 6 minutes. Of each "
+        "attempt, so many lost gym hosts are replaced too. Failed rollouts are no lost attempt. Can be changed.",
     )
     suspend: Annotated[bool, batch_job("suspend")] = Field(
         default=False,

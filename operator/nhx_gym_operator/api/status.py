@@ -158,6 +158,12 @@ class JobStatus(ApiModel):
         ge=1,
         description="Number of the last attempt that is over without a result: it was lost, or the job was suspended.",
     )
+    lost_attempts: int | None = Field(
+        default=None, ge=0, description="Attempts that were lost. More than `spec.backoffLimit` end the job."
+    )
+    next_attempt_time: Timestamp | None = Field(
+        default=None, description="When the attempt after a lost one may start."
+    )
     progress: JobProgress | None = Field(default=None, description="How far the rollouts are.")
     reward: str | None = Field(
         default=None,

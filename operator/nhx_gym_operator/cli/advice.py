@@ -203,6 +203,12 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Nothing needs to be done while attempts are left: the next one collects only what is missing.",
         "If the job has failed: see how its pods ended, above, and whether nodes went away: `kubectl get nodes`.",
     ),
+    RunReason.BACKOFF_LIMIT_EXCEEDED: (
+        "See how its pods ended, above, and whether nodes went away: `kubectl get nodes`. OOMKilled: the evaluator "
+        "needs more memory (the chart's resources.evaluator, resources.gymTasks). What was collected is kept.",
+        "To allow more attempts, raise spec.backoffLimit.",
+        _ANEW,
+    ),
     RunReason.RESULTS_LOST: (
         "Let the next run keep its results: spec.results.persistentVolumeClaim.size.",
         _AGAIN,

@@ -142,6 +142,8 @@ class _Decider:
             self._start(max(1, attempt.number))
             return
         self._show(attempt)
+        if not self._is_over(attempt):
+            self.draft.data.pop("nextAttemptTime", None)
         if ended and (stop.has_its_own_end(attempt) or not self._is_over(attempt)):
             self._conclude(attempt, ended)
         elif self._is_over(attempt):
@@ -175,10 +177,13 @@ class _Decider:
         return None
 
     def _after_loss(self, attempt: Attempt, loss: str) -> None:
-        verdict = retry.judge(self.observation, attempt, loss)
-        if verdict.final:
+        verdict = retry.judge(self.observation, attempt, loss, self.now)
+        self.draft.data["lostAttempts"] = verdict.lost
+        if verdict.again_at is None:
             self.draft.fail(verdict.reason, verdict.message)
             return
+        self.draft.data["endedAttempt"] = attempt.number
+        self.draft.data["nextAttemptTime"] = format_time(verdict.again_at)
         self.draft.set(ConditionType.RUNNING, False, verdict.reason, verdict.message)
         if self._is_sandboxed:
             self.draft.set(ConditionType.SANDBOX_READY, False, SandboxReason.HOST_LOST, verdict.message)
@@ -189,10 +194,14 @@ class _Decider:
         return 0 < attempt.number <= self.draft.data.get("endedAttempt", 0)
 
     def _follow(self, attempt: Attempt) -> None:
-        """The next attempt, once nothing of this one runs any more."""
+        """The next attempt, once nothing of this one runs any more and its pause is over."""
         remaining, deletions = cleanup.of_unended(self.observation)
         if not remaining:
-            self._start(attempt.number + 1)
+            pause = retry.seconds_left(self.draft.data, self.now)
+            if pause > 0:
+                self.draft.requeue.append(pause)
+            else:
+                self._start(attempt.number + 1)
             return
         # Two evaluators on one journal would be worse than a wait.
         self.draft.actions += deletions
@@ -342,10 +351,14 @@ class _Decider:
             self.draft.requeue.append(again)
         absent = hosts.absent(attempt, workload.hosts)
         if absent and workload.cluster_ip and hosts.needs_hosts(self.observation, attempt):
-            self._replace_hosts(workload, absent)
+            self._replace_hosts(attempt, workload, absent)
 
-    def _replace_hosts(self, workload: Workload, ordinals: Iterable[int]) -> None:
+    def _replace_hosts(self, attempt: Attempt, workload: Workload, ordinals: Iterable[int]) -> None:
         if self._is_unfenced(ConditionType.SANDBOX_READY):
+            return
+        pause = hosts.pause_left(self.observation, attempt, self.now)
+        if pause > 0:
+            self.draft.requeue.append(pause)
             return
         if self._is_held_off(ConditionType.SANDBOX_READY) or attempts.withdrawn(self.observation):
             return

@@ -51,6 +51,7 @@ class DecisionDraft(StatusDraft):
 
     def complete(self) -> None:
         self.data["completionTime"] = format_time(self._now)
+        self.data.pop("nextAttemptTime", None)
         # What was to be done for a job that goes on is void; its pods are removed once this is written.
         self.actions.clear()
         self.requeue = [0.0]

@@ -10,10 +10,12 @@ from support.controller_values import (
     CREATED,
     NOW,
     SERVICE_IP,
+    accepted_status,
     after,
     ended,
     evaluator,
     host,
+    job,
     live,
     observe,
     progress,
@@ -85,6 +87,19 @@ def test_hosts_that_are_lost_again_and_again_are_a_fault():
     assert fault(serving(), ghosts=ghosts[:6]) is None
     found = fault(serving(), ghosts=ghosts)
     assert found.reason == "HostLost" and "7 gym hosts of attempt 1" in found.message
+
+
+@pytest.mark.parametrize(("lost", "pause"), [(0, 0), (1, 0), (2, 10), (3, 20), (9, 360)])
+def test_the_first_lost_host_is_replaced_at_once_and_further_ones_after_longer_and_longer(lost, pause):
+    state = {"sandbox-gate": ended(), "gym-host": ended(1, at="2026-11-29T12:00:00Z", reason="Error")}
+    ghosts = tuple(live(host(workload(), states=state), uid=f"gone-{n}") for n in range(lost))
+    assert hosts.pause_left(observe(ghosts=ghosts), attempt(), NOW) == pause
+
+
+def test_the_limit_of_lost_hosts_is_the_jobs():
+    ghosts = (live(host(workload()), uid="gone"),)
+    found = fault(serving(), owner=job(status=accepted_status(), backoffLimit=0), ghosts=ghosts)
+    assert found.reason == "HostLost" and "spec.backoffLimit is 0" in found.message
 
 
 def test_a_host_that_crashed_goes_after_the_evaluator_had_its_say():

@@ -5,9 +5,12 @@ import pytest
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.api.wire import Stage
 from nhx_gym_operator.controller.attempt import Attempt
+from nhx_gym_operator.controller.clock import format_time
 from nhx_gym_operator.controller.policies import retry
 from support.controller_values import (
+    NOW,
     accepted_status,
+    after,
     condition,
     ended,
     evaluator,
@@ -52,19 +55,36 @@ def test_an_attempt_that_may_still_end_by_itself_is_not_lost(pod):
     assert retry.find_loss(Attempt(1, pod)) is None
 
 
+def lost_before(number, **spec):
+    """The verdict on one more lost attempt."""
+    owner = job(status=accepted_status(lostAttempts=number) if number else accepted_status(), **spec)
+    return retry.judge(observe(owner, pods=()), Attempt(9), LOSS, NOW)
+
+
 @pytest.mark.parametrize(
-    ("number", "final", "words"),
-    [(1, False, "attempt 2 follows"), (6, False, "attempt 7 follows"), (7, True, "7 attempts")],
+    ("before", "pause"), [(0, 10), (1, 20), (2, 40), (3, 80), (4, 160), (5, 320), (6, 360), (50, 360)]
 )
-def test_the_seventh_lost_attempt_is_the_last(number, final, words):
-    verdict = retry.judge(observe(pods=()), Attempt(number), LOSS)
-    assert (verdict.final, verdict.reason) == (final, "EvaluatorLost")
-    assert verdict.message.startswith(LOSS) and words in verdict.message
+def test_the_pause_doubles_with_each_lost_attempt_up_to_six_minutes(before, pause):
+    verdict = lost_before(before, backoffLimit=100)
+    assert (verdict.lost, verdict.reason, verdict.again_at) == (before + 1, "EvaluatorLost", after(pause))
+    assert verdict.message == f"{LOSS}; attempt 10 follows at {format_time(after(pause))}"
+
+
+@pytest.mark.parametrize(("before", "spec"), [(6, {}), (0, {"backoffLimit": 0}), (2, {"backoffLimit": 2})])
+def test_more_lost_attempts_than_the_limit_end_the_job(before, spec):
+    assert before == 0 or lost_before(before - 1, **spec).again_at is not None
+    verdict = lost_before(before, **spec)
+    assert (verdict.again_at, verdict.reason) == (None, "BackoffLimitExceeded")
+    assert f"{before + 1} attempts were lost, and spec.backoffLimit is {spec.get('backoffLimit', 6)}" in verdict.message
+
+
+def test_the_default_limit_is_that_of_a_batch_job():
+    assert job().spec.backoff_limit == 6
 
 
 def judged(pod=None, status=None, **changes):
     owner = job(status=accepted_status(**(status or {})), results={"emptyDir": {}})
-    return retry.judge(observe(owner, pods=(), **changes), Attempt(1, pod), LOSS)
+    return retry.judge(observe(owner, pods=(), **changes), Attempt(1, pod), LOSS, NOW)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +99,7 @@ def judged(pod=None, status=None, **changes):
     ids=["was running", "nobody was looking", "last seen running", "had rollouts", "says itself"],
 )
 def test_results_in_an_empty_dir_are_lost_with_it_and_nothing_is_collected_twice(verdict):
-    assert (verdict.final, verdict.reason) == (True, "ResultsLost")
+    assert (verdict.again_at, verdict.reason) == (None, "ResultsLost")
     assert "spec.results.persistentVolumeClaim" in verdict.message
 
 
@@ -92,4 +112,4 @@ def test_results_in_an_empty_dir_are_lost_with_it_and_nothing_is_collected_twice
     ids=["never started", "still starting"],
 )
 def test_an_empty_dir_into_which_nothing_was_collected_is_no_loss(verdict):
-    assert not verdict.final
+    assert verdict.again_at is not None

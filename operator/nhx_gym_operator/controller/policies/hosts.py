@@ -21,12 +21,11 @@ from .. import podview
 from ..attempt import Attempt
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
+from . import backoff
 from .retry import how_it_ended
 
 Manifest = dict[str, Any]
 
-REPLACEMENTS_LIMIT = 6
-"""Hosts of one attempt that may be lost. As the limit of lost attempts."""
 HOST_END_GRACE_SECONDS = 15.0
 """An evaluator whose host ended has this long to say what that means for the job."""
 _BUILT_CONTAINERS = {CONTAINER_GATE, CONTAINER_HOST}
@@ -73,12 +72,12 @@ def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
             is_open = gate.get("exitCode") == GATE_OPEN_EXIT_CODE
             words = gate.get("message", "").strip() or f"exit code {gate.get('exitCode')}"
             return Fault(SandboxReason.SANDBOX_OPEN if is_open else SandboxReason.GATE_FAILED, words)
-    lost = [pod for pod in observation.ghosts if podview.is_host(pod) and podview.attempt(pod) == attempt.number]
-    if len(lost) > REPLACEMENTS_LIMIT:
+    lost, limit = _lost(observation, attempt), observation.job.spec.backoff_limit
+    if len(lost) > limit:
         return Fault(
             SandboxReason.HOST_LOST,
-            f"{len(lost)} gym hosts of attempt {attempt.number} were lost, the last one: "
-            f"{how_it_ended(lost[-1], podview.terminated(lost[-1], CONTAINER_HOST))}",
+            f"{len(lost)} gym hosts of attempt {attempt.number} were lost, and spec.backoffLimit is {limit}; the last "
+            f"one: {how_it_ended(lost[-1], podview.terminated(lost[-1], CONTAINER_HOST))}",
         )
     return None
 
@@ -112,6 +111,16 @@ def absent(attempt: Attempt, desired: int) -> list[int]:
     """Ordinals without a pod. A terminating pod holds its name until it is gone."""
     present = {podview.ordinal(host) for host in attempt.hosts}
     return [ordinal for ordinal in range(desired) if ordinal not in present]
+
+
+def pause_left(observation: Observation, attempt: Attempt, now: datetime) -> float:
+    """Seconds until a lost host may be replaced; 0 or less: now. The evaluator waits for it, so the first is replaced
+    at once, as a kubelet restarts a container; the pauses between further ones grow."""
+    lost = _lost(observation, attempt)
+    if len(lost) < 2:
+        return 0.0
+    end = _end_of(lost[-1])
+    return backoff.seconds_after(len(lost) - 1) - seconds_since(end, now) if end else 0.0
 
 
 def needs_hosts(observation: Observation, attempt: Attempt) -> bool:
@@ -154,10 +163,20 @@ def _opened_by(host: Manifest, runtime_class: str | None) -> str:
     return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
 
 
+def _lost(observation: Observation, attempt: Attempt) -> list[Manifest]:
+    """Hosts of the attempt that this process saw go."""
+    return [pod for pod in observation.ghosts if podview.is_host(pod) and podview.attempt(pod) == attempt.number]
+
+
+def _end_of(host: Manifest) -> datetime | None:
+    """When it ended or was told to, as far as that was reported."""
+    ended = podview.terminated(host, CONTAINER_HOST) or {}
+    return parse_time(ended["finishedAt"]) if ended.get("finishedAt") else podview.grace_over(host)
+
+
 def _last_end(observation: Observation, attempt: Attempt) -> str:
     """How the newest host of the attempt that ended did so; empty if none has."""
-    gone = [pod for pod in observation.ghosts if podview.is_host(pod) and podview.attempt(pod) == attempt.number]
-    ended = [pod for pod in (*gone, *attempt.hosts) if podview.has_ended(pod)]
+    ended = [pod for pod in (*_lost(observation, attempt), *attempt.hosts) if podview.has_ended(pod)]
     if not ended:
         return ""
     newest = max(ended, key=podview.created)

@@ -8,6 +8,7 @@ are gone too, and collecting them again would be a second bill that nobody asked
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -16,22 +17,23 @@ from ...api.constants import CONTAINER_EVALUATE
 from ...api.wire import Progress, Stage
 from .. import podview
 from ..attempt import Attempt, last_evaluator
+from ..clock import format_time, parse_time, seconds_since
 from ..observation import Observation
-from . import evaluator_end
+from . import backoff, evaluator_end
 
 Manifest = dict[str, Any]
-
-LOST_ATTEMPTS_LIMIT = 6
-"""As `backoffLimit` of batch/v1 Job by default."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What follows from a lost attempt: the end of the job, or another attempt."""
 
-    final: bool
+    lost: int
+    """Attempts of the job that were lost, this one too."""
     reason: StrEnum
     message: str
+    again_at: datetime | None = None
+    """When the next attempt may start. None: there is none."""
 
 
 def find_loss(attempt: Attempt) -> str | None:
@@ -48,22 +50,29 @@ def find_loss(attempt: Attempt) -> str | None:
     return None
 
 
-def judge(observation: Observation, attempt: Attempt, loss: str) -> Verdict:
-    """Another attempt, unless records were lost with the evaluator or too many attempts were lost."""
+def judge(observation: Observation, attempt: Attempt, loss: str, now: datetime) -> Verdict:
+    """Another attempt after a pause, unless records were lost with the evaluator or too many attempts were lost."""
+    lost = (observation.job.status.lost_attempts or 0) + 1
+    limit = observation.job.spec.backoff_limit
     if not keeps_results(observation) and may_have_collected(observation, attempt):
         return Verdict(
-            True,
+            lost,
             RunReason.RESULTS_LOST,
             f"{loss}, and with it the emptyDir that held the results; to survive this, set "
             f"spec.results.persistentVolumeClaim",
         )
-    if attempt.number > LOST_ATTEMPTS_LIMIT:
-        return Verdict(
-            True,
-            RunReason.EVALUATOR_LOST,
-            f"{loss}; {attempt.number} attempts were lost, and more than {LOST_ATTEMPTS_LIMIT} are not made good",
-        )
-    return Verdict(False, RunReason.EVALUATOR_LOST, f"{loss}; attempt {attempt.number + 1} follows")
+    if lost > limit:
+        words = f"{loss}; {lost} attempts were lost, and spec.backoffLimit is {limit}"
+        return Verdict(lost, RunReason.BACKOFF_LIMIT_EXCEEDED, words)
+    again_at = now + timedelta(seconds=backoff.seconds_after(lost))
+    words = f"{loss}; attempt {attempt.number + 1} follows at {format_time(again_at)}"
+    return Verdict(lost, RunReason.EVALUATOR_LOST, words, again_at)
+
+
+def seconds_left(status: dict[str, Any], now: datetime) -> float:
+    """Of the pause before the next attempt; 0 or less without one."""
+    again_at = status.get("nextAttemptTime")
+    return seconds_since(now, parse_time(again_at)) if again_at else 0.0
 
 
 def how_it_ended(pod: Manifest, ended: dict[str, Any] | None) -> str:
