@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.wire import FailureClass
-from nhx_gym_operator.evaluator import gateway, server
+from nhx_gym_operator.evaluator import gateway
 from unit.evaluator_fakes import MODEL, TOKENS, Answer, chat
 from unit.test_gateway_calls import CALL, DELTA, DONE, GYM_REPEATS, LAST, Counting, Gate, gate, read_stream, streaming
 
@@ -137,7 +137,7 @@ async def test_an_answer_without_end_is_cut_off(
 async def test_a_request_without_end_is_refused_in_the_words_of_the_api(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(gateway, "MAX_REQUEST_BYTES", 1000)
     async with gate(tmp_path) as g:
         status, body, _ = await raw(g, "chat/completions", b" " * 2000)
         assert failure_class(g) is FailureClass.ENVIRONMENT
@@ -162,7 +162,7 @@ async def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(
 
 
 @pytest.mark.parametrize("kind", ["of a length", "of no length", "packed"])
-async def test_requests_that_are_under_way_share_room_and_the_next_one_waits_unread(
+async def test_large_requests_that_are_under_way_share_room_and_only_a_large_one_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     answer = Counting(seconds=0.3)
@@ -173,6 +173,7 @@ async def test_requests_that_are_under_way_share_room_and_the_next_one_waits_unr
 
     monkeypatch.setattr(gateway, "MAX_REQUEST_BYTES", 1000)
     monkeypatch.setattr(gateway, "REQUEST_ROOM_BYTES", 2000)
+    monkeypatch.setattr(gateway, "SMALL_BYTES", len(ASKED))
     async with gate(tmp_path, answer) as g:
         url = f"{g.url}/models/policy/v1/chat/completions"
 
@@ -184,7 +185,12 @@ async def test_requests_that_are_under_way_share_room_and_the_next_one_waits_unr
 
         async with asyncio.timeout(60):
             assert await asyncio.gather(*(call() for _ in range(6))) == [200] * 6
-    assert answer.most == 2
+            assert answer.most == 2
+            large = asyncio.gather(*(call() for _ in range(6)))
+            small = asyncio.gather(*(raw(g, "chat/completions", ASKED) for _ in range(6)))
+            assert [status for status, _, _ in await small] == [200] * 6
+            assert not large.done() and await large == [200] * 6
+    assert answer.most > 2
     assert g.gateway._requests._free == 2000
 
 

@@ -53,19 +53,21 @@ LOCAL_CALLER = -1
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_REQUEST_VALUES = 1_000_000
 REQUEST_ROOM_BYTES = 6 * MAX_REQUEST_BYTES
-"""For the requests of all calls that are under way, each of which is held until its call has ended: it may have to be
-sent again. While one is sent it takes as much again. So it is a fifth of the 2 GiB that an evaluator has by default;
-answers of hosts take less than half (`collect/answers.py`). What finds no room waits: Gym repeats a 429 for ever."""
+"""For the requests of all calls that are under way, but for small ones. Each is held until its call has ended: it may
+have to be sent again. While one is sent it takes as much again. So it is a fifth of the 2 GiB that an evaluator has by
+default; answers of hosts take less than half (`collect/answers.py`). What finds no room waits: a 429 Gym would repeat
+for ever."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ANSWER_VALUES = 2_000_000
-SMALL_ANSWER_BYTES = 256 * 1024
 ANSWER_ROOM_BYTES = 3 * MAX_ANSWER_BYTES
-"""For whole answers that are larger than small ones, each of which is held until its caller has taken it."""
+"""For whole answers, but for small ones. Each is held until its caller has taken it."""
+SMALL_BYTES = 256 * 1024
+"""What needs no room, and waits for none: of as many calls as run at once it is little."""
 HANDOVER_SECONDS = 60.0
 """For a caller to take a whole answer."""
 _TRUST_SECONDS = 20.0
 REQUEST_SECONDS = 60.0
-"""For a request to arrive whole, once its turn has come."""
+"""For a request to arrive whole, once its turn has come; for a large one, once it has room."""
 GIVEN_UP = 424
 """Failed Dependency: a status that neither Gym nor the openai client repeats."""
 CALL_PATHS = ("chat/completions", "responses")
@@ -124,6 +126,9 @@ class _Asked:
     model: _Model
     request: web.Request
     call: Call
+    held: contextlib.AsyncExitStack
+    """The room that its request and its answer take, until it is over."""
+    has_answer_room: bool = False
     body: bytes = b""
     deadline: float = 0.0
     """By the event loop's clock."""
@@ -132,9 +137,6 @@ class _Asked:
     sent: bool = False
     """Whether it was on its way to the model: from then on it has a price, whoever leaves."""
     cost: CallCost = field(default_factory=CallCost)
-    room: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
-    """What its answer takes, until it is handed over."""
-    has_room: bool = False
 
 
 class ModelGateway:
@@ -243,22 +245,45 @@ class ModelGateway:
         model = self._models.get(request.match_info["name"])
         if model is None:
             return self._unknown(request)
-        # Slot and room come before the body, so that waiting calls hold no memory here.
-        async with model.slots, self._slots, self._requests.taken(_room_for(request)):
+        # The slot comes before the body, so that waiting calls hold no memory here.
+        async with model.slots, self._slots, contextlib.AsyncExitStack() as held:
             call = self._calls.began(model.route.name, request[CALLER], request.headers.get(ROLLOUT_HEADER, ""))
-            asked = _Asked(model, request, call)
+            asked = _Asked(model, request, call, held)
             try:
-                asked.body = await _request_body(request)
+                asked.body = await self._request_body(asked)
                 asks = _read_request(asked.body, model.route)
                 self._check_budget()
                 model.facts.asked(asks)
-                async with asked.room:
-                    with self._counted(asked):
-                        asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
-                        answer = await self._call(asked)
-                    return await _handed_over(request, answer)
+                with self._counted(asked):
+                    asked.deadline = asyncio.get_running_loop().time() + model.route.timeout_seconds
+                    answer = await self._call(asked)
+                return await _handed_over(request, answer)
             except _Refused as refused:
                 return self._give_up(asked, refused)
+
+    async def _request_body(self, asked: _Asked) -> bytes:
+        parts: list[bytes] = []
+        size, has_room, clock = 0, False, asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS) as timer:
+                while part := await asked.request.content.readany():
+                    size += len(part)
+                    if size > MAX_REQUEST_BYTES:
+                        raise _request_too_large(f"{MAX_REQUEST_BYTES} bytes")
+                    if size > SMALL_BYTES and not has_room:
+                        timer.reschedule(None)
+                        await asked.held.enter_async_context(self._requests.taken(_room_for(asked.request)))
+                        timer.reschedule(clock() + REQUEST_SECONDS)
+                        has_room = True
+                    parts.append(part)
+        except TimeoutError as error:
+            words = f"the request did not arrive within {REQUEST_SECONDS:g} s"
+            raise _Refused(GIVEN_UP, FailureClass.ENVIRONMENT, words, "request_too_slow") from error
+        body = b"".join(parts)
+        # Parsing it would take what they take, and the loop's time.
+        if size > MAX_REQUEST_VALUES and json_values(body, MAX_REQUEST_VALUES) > MAX_REQUEST_VALUES:
+            raise _request_too_large(f"{MAX_REQUEST_VALUES} JSON values")
+        return body
 
     def _check_budget(self) -> None:
         spent = self._budget.spent((model.usage for model in self._models.values()), len(self._under_way))
@@ -389,9 +414,10 @@ class ModelGateway:
             size += len(part)
             if size > MAX_ANSWER_BYTES:
                 raise _too_large(f"{MAX_ANSWER_BYTES} bytes")
-            if size > SMALL_ANSWER_BYTES and not asked.has_room:
-                await asked.room.enter_async_context(self._answers.taken(MAX_ANSWER_BYTES))
-                asked.has_room = True
+            # Once, though an answer before it was none: whoever holds room must not wait for more.
+            if size > SMALL_BYTES and not asked.has_answer_room:
+                await asked.held.enter_async_context(self._answers.taken(MAX_ANSWER_BYTES))
+                asked.has_answer_room = True
             parts.append(part)
         body = b"".join(parts)
         if size > MAX_ANSWER_VALUES and json_values(body, MAX_ANSWER_VALUES) > MAX_ANSWER_VALUES:
@@ -474,21 +500,6 @@ def _room_for(request: web.Request) -> int:
     if length is None or "Content-Encoding" in request.headers:
         return MAX_REQUEST_BYTES
     return min(length, MAX_REQUEST_BYTES)
-
-
-async def _request_body(request: web.Request) -> bytes:
-    try:
-        async with asyncio.timeout(REQUEST_SECONDS):
-            body = await request.read()
-    except TimeoutError as error:
-        words = f"the request did not arrive within {REQUEST_SECONDS:g} s"
-        raise _Refused(GIVEN_UP, FailureClass.ENVIRONMENT, words, "request_too_slow") from error
-    except web.HTTPRequestEntityTooLarge as error:
-        raise _request_too_large(f"{MAX_REQUEST_BYTES} bytes") from error
-    # Parsing it would take what they take, and the loop's time.
-    if len(body) > MAX_REQUEST_VALUES and json_values(body, MAX_REQUEST_VALUES) > MAX_REQUEST_VALUES:
-        raise _request_too_large(f"{MAX_REQUEST_VALUES} JSON values")
-    return body
 
 
 def _read_request(body: bytes, route: ModelRoute) -> Mapping[str, object]:
