@@ -14,8 +14,9 @@ from nhx_evals_sdk.values.common import SecretRef
 
 from devcluster import kubectl
 from nhx_gym_operator.api.job import AgentEvalJob
+from nhx_gym_operator.client.errors import Refused
 from nhx_gym_operator.client.kubectl import Kubectl
-from nhx_gym_operator.submission import FilesetRef, GymPlacement, JobNotCompletedError, submit
+from nhx_gym_operator.submission import FilesetRef, GymPlacement, JobNotCompletedError, TasksetRef, submit
 from nhx_gym_operator.submission.runner import target_of_runner
 from support.way_back import spec_of
 
@@ -79,6 +80,12 @@ def test_what_the_api_server_stores_is_the_runner_that_was_submitted(submitted: 
     assert back.target.environment == f"{submitted.namespace}/files"
     assert stored.spec.policy.api_key and stored.spec.policy.api_key.secret_key_ref.name == "model-key"
     assert set(stored.spec.target.gym.env_secrets) == {"TOOL_KEY"}
+
+
+def test_a_namespace_that_does_not_exist_is_said_to_be_missing(kubeconfig: Path, world: Any, monkeypatch: Any):
+    monkeypatch.setenv("KUBECTL", str(kubectl.path()))
+    with pytest.raises(Refused, match="there is no namespace `nowhere`"):
+        submit(tasks=TasksetRef("suite"), target=runner(), namespace="nowhere", kubeconfig=str(kubeconfig))
 
 
 def test_the_stored_tasks_go_with_their_job(submitted: Any, kubeconfig: Path):

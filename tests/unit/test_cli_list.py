@@ -34,10 +34,15 @@ def test_a_list_is_a_line_for_each_job(three):
     assert names(output) == ["one", "three", "two"]
 
 
-def test_a_wide_list_says_environment_labels_why_and_where(three):
+def test_a_wide_list_says_environment_labels_why_aggregates_and_where(three):
+    more = [{"name": f"runner.gym.{name}", "value": 216.4, "kind": "scalar", "unit": "gym"} for name in ("tokens", "b")]
+    first, *others = three.read("jobs")
+    first["status"]["aggregates"] += more
+    three.write("jobs", [first, *others])
     lines = call("list", "--wide").output.splitlines()
     one = next(line for line in lines if line.startswith("one"))
     assert "benchmark=mcqa" in one and "persistentVolumeClaim/mcqa-results" in one and " mcqa " in one
+    assert "runner.gym.accuracy=80.0, runner.gym.tokens=216.4 (+1)" in one, "all but the reward, which has a column"
     assert "ModelUnavailable" in next(line for line in lines if line.startswith("three"))
 
 

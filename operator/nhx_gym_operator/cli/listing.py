@@ -9,12 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ..api.outcome import REWARD
 from ..client.errors import UsageProblem
 from ..client.jobs import Body, Job
 from .output import TableOutput, age, number, print_json, say, seconds_since, span, table
 from .record import Wanted, record, rows_of, write_csv, write_parquet
 
 _CSV, _PARQUET = ".csv", ".parquet"
+_SHOWN_AGGREGATES = 2
 _SHOWN = ("environment", "resourcesServer", "model", "coverage", "location")
 
 
@@ -60,7 +62,7 @@ def export(jobs: list[Job], chosen: Wanted, file: Path) -> Body:
 def _table(jobs: list[Job], *, wide: bool, namespaces: bool) -> Table:
     headings = ["NAME", "PHASE", "PROGRESS", "REWARD", "MODEL", "AGE"]
     if wide:
-        headings += ["ENVIRONMENT", "LABELS", "COVERAGE", "TOOK", "WHY", "RESULTS"]
+        headings += ["ENVIRONMENT", "LABELS", "COVERAGE", "TOOK", "WHY", "AGGREGATES", "RESULTS"]
     rows = []
     for job in jobs:
         status = job.status
@@ -83,8 +85,16 @@ def _wide(job: Job) -> list[str]:
         number(facts["coverage"]),
         took,
         job.cause.get("reason") or "",
+        _other_aggregates(job),
         facts["location"] or "",
     ]
+
+
+def _other_aggregates(job: Job) -> str:
+    """The first ones beside the reward's own, and how many more there are: all of them are in an export."""
+    others = [entry for entry in job.status.get("aggregates") or [] if entry["name"] != REWARD]
+    shown = [f"{entry['name']}={number(entry.get('value'))}" for entry in others[:_SHOWN_AGGREGATES]]
+    return ", ".join(shown) + (f" (+{len(others) - len(shown)})" if len(others) > len(shown) else "")
 
 
 def _facts(job: Job) -> Body:
