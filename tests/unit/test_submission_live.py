@@ -307,6 +307,7 @@ def existing(cluster: FakeKubectl, **status: Any) -> AgentEvaluatorJobResource:
         ({"phase": "Staging"}, HelixJobStatus.ACTIVE),
         ({"phase": "Starting"}, HelixJobStatus.ACTIVE),
         ({"phase": "Running"}, HelixJobStatus.ACTIVE),
+        ({"phase": "Suspended"}, HelixJobStatus.PAUSED),
         ({"phase": "Succeeded"}, HelixJobStatus.COMPLETED),
         ({"phase": "Failed"}, HelixJobStatus.ERROR),
         ({"phase": "Cancelled"}, HelixJobStatus.CANCELLED),
@@ -319,6 +320,15 @@ def test_phases_are_the_platforms_statuses(cluster: FakeKubectl, status: dict[st
     if expected is not HelixJobStatus.COMPLETED:
         with pytest.raises(JobNotCompletedError, match="mcqa"):
             job.check_if_complete(raise_if_not_complete=True)
+
+
+def test_a_job_that_is_being_cancelled_is_so_until_it_has_ended(cluster: FakeKubectl):
+    job = existing(cluster, phase="Running")
+    (body,) = cluster.read("jobs")
+    cluster.write("jobs", [body | {"spec": {"cancel": True}}])
+    assert job.get_job_status() is HelixJobStatus.CANCELLING
+    cluster.write("jobs", [body | {"spec": {"cancel": True}, "status": {"phase": "Cancelled"}}])
+    assert job.get_job_status() is HelixJobStatus.CANCELLED
 
 
 def test_the_handles_have_the_documented_methods_and_not_those_of_a_dataset_driven_job():

@@ -33,6 +33,7 @@ _READER_SECONDS = 1800
 _STATUS = {
     Phase.PENDING: HelixJobStatus.PENDING,
     Phase.SUSPENDED: HelixJobStatus.PAUSED,
+    Phase.SUSPENDED: HelixJobStatus.PAUSED,
     Phase.SUCCEEDED: HelixJobStatus.COMPLETED,
     Phase.FAILED: HelixJobStatus.ERROR,
     Phase.CANCELLED: HelixJobStatus.CANCELLED,
@@ -243,6 +244,8 @@ def _progress(job: Job) -> JobProgress:
 def _status(job: Job) -> HelixJobStatus:
     if not job.status.get("phase"):
         return HelixJobStatus.CREATED
+    if not job.finished and (job.body.get("spec") or {}).get("cancel"):
+        return HelixJobStatus.CANCELLING
     return _STATUS.get(job.phase, HelixJobStatus.ACTIVE)
 
 
