@@ -213,24 +213,8 @@ async def test_pods_that_never_run_end_the_job_and_are_removed(world, operating)
 async def test_a_secret_that_the_kubelet_misses_is_named(world, operator):
     await started(world)
     pod = await world.api.get(PODS, world.namespace, "mcqa-evaluator-1")
-    await world.api.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": "mount", "namespace": world.namespace},
-            "involvedObject": {
-                "kind": "Pod",
-                "namespace": world.namespace,
-                "name": "mcqa-evaluator-1",
-                "uid": pod["metadata"]["uid"],
-            },
-            "type": "Warning",
-            "reason": "FailedMount",
-            "message": 'MountVolume.SetUp failed for volume "model-key-0" : references non-existent secret key: k',
-            "firstTimestamp": "2026-11-29T12:00:00Z",
-            "lastTimestamp": "2026-11-29T12:00:00Z",
-        }
-    )
+    words = 'MountVolume.SetUp failed for volume "model-key-0" : references non-existent secret key: k'
+    await world.complain(pod, "FailedMount", words)
     job = await world.until_condition("Running", "SecretKeyMissing")
     assert "Secret 'model' has no key 'k'" in condition(job, "Running")["message"]
 

@@ -83,6 +83,10 @@ class World:
         body = {"metadata": {"name": name}, "spec": {"source": source or {"configMap": {"name": config_map}}, **spec}}
         await self._post(FILESETS, body)
 
+    async def create_claim(self, name: str) -> None:
+        body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+        await self._post(CLAIMS, {"metadata": {"name": name}, "spec": body})
+
     async def create_service(self, name: str) -> Object:
         return await self._post(SERVICES, {"metadata": {"name": name}, "spec": {"ports": [{"port": 1}]}})
 
@@ -148,6 +152,15 @@ class World:
             }
             shown["initContainerStatuses" if name in init else "containerStatuses"].append(entry)
         await self.api.patch_status(PODS, self.namespace, pod, {"status": {"phase": phase, **shown, **status}})
+
+    async def complain(self, pod: Object, reason: str, message: str) -> None:
+        """A warning about a pod, as an event."""
+        metadata, at = pod["metadata"], "2026-11-29T12:00:00Z"
+        of = {"kind": "Pod", "namespace": self.namespace, "name": metadata["name"], "uid": metadata["uid"]}
+        body = {"type": "Warning", "reason": reason, "message": message, "firstTimestamp": at, "lastTimestamp": at}
+        await self._post(
+            EVENTS, {"metadata": {"name": f"{metadata['name']}.{reason.lower()}"}, "involvedObject": of, **body}
+        )
 
     async def report_running(self, pod: str = "mcqa-evaluator-1", ip: str | None = None) -> None:
         states = {"agent-evaluate": {"running": {"startedAt": "2026-11-29T12:00:00Z"}}}

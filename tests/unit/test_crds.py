@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -136,3 +137,42 @@ def test_the_generator_writes_into_every_directory_it_is_given(tmp_path: Path):
     assert crds.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     assert sorted(file.name for file in (tmp_path / "b").iterdir()) == NAMES
     assert crds.main([]) == 2
+
+
+REFERENCES = {"name", "claimName"}
+"""Fields by which a spec names an object of the cluster, wherever they stand below a reference."""
+HOLDERS = ("secretKeyRef", "configMapKeyRef", "configMap", "fileSet", "persistentVolumeClaim")
+
+
+def references(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, schema in nodes(schema_of(name)["properties"]["spec"], "spec"):
+        holder, _, field = path.rpartition(".")
+        if field in REFERENCES and holder.endswith(HOLDERS):
+            yield path, schema
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_field_of_a_spec_names_a_namespace(name: str):
+    """What a job or FileSet names lies in its own namespace, since nothing in it can say otherwise."""
+    fields = [path for path, _ in nodes(schema_of(name)["properties"]["spec"], "spec")]
+    assert len(fields) > 20
+    assert [path for path in fields if "namespace" in path.lower()] == []
+    # Where any field may stand is nothing that the operator follows: it is Gym's configuration.
+    free = [
+        path
+        for path, schema in nodes(schema_of(name)["properties"]["spec"], "spec")
+        if "x-kubernetes-preserve-unknown-fields" in schema
+    ]
+    assert free in ([], ["spec.target.gym.hydraParams"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_of_another_object_can_be_a_path_into_another_namespace(name: str):
+    found = dict(references(name))
+    assert len(found) >= 5, "the walk saw nothing"
+    for path, schema in found.items():
+        assert not re.match(schema.get("pattern", ""), "../../other/configmaps/rows"), path
+        for bad in ("..", "a/b", "a%2fb", "a?b", "a#b", "A", ""):
+            assert not re.fullmatch(schema["pattern"], bad), path
+        for good in ("a", "rows-1", "kube-root-ca.crt"):
+            assert re.fullmatch(schema["pattern"], good), path

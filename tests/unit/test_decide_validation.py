@@ -96,6 +96,22 @@ def test_a_spec_whose_parts_fit_but_not_together_is_refused():
     assert condition_of(decided("mcqa", envVars=variables), "Failed") is None
 
 
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "https_proxy", "All_Proxy", "NO_PROXY", "wss_proxy"])
+def test_a_proxy_is_refused_by_its_variable_whatever_an_older_definition_let_in(name):
+    """In a colocated pod it would look up, and reach, what the evaluator refuses to."""
+    secret = {name: {"secretKeyRef": {"name": "s", "key": "k"}}}
+    for field, gym in (("envVars", {"envVars": {name: "http://here:1"}}), ("envSecrets", {"envSecrets": secret})):
+        refused = condition_of(decided("mcqa", **gym), "Failed")
+        assert refused["reason"] == "InvalidSpec"
+        for words in (f"spec.target.gym.{field}.{name}", "administrator", "spec.models"):
+            assert words in refused["message"]
+        assert "here" not in refused["message"]
+
+
+def test_a_variable_that_only_sounds_like_a_proxy_is_taken():
+    assert not holds(decided("mcqa", envVars={"REVERSE_PROXY": "x", "HTTP_PROXY_HEADER": "y"}), "Failed")
+
+
 @pytest.mark.parametrize("what", ["rollouts", "tokens", "calls", "modelSeconds", "concurrentCalls"])
 def test_a_limit_above_the_operators_is_refused_with_both_numbers_and_the_setting(what):
     setting = f"max{what[0].upper()}{what[1:]}"

@@ -42,7 +42,8 @@ class ModelSpec(ApiModel):
     base_url: Annotated[str, page(CUSTOM_ENVIRONMENT_PAGE, "policy_base_url")] = Field(
         min_length=1,
         max_length=2048,
-        description="Root of an OpenAI-compatible API, usually ending in `/v1`.",
+        description="Root of an OpenAI-compatible API, usually ending in `/v1`. Link-local and metadata addresses are "
+        "refused.",
     )
     model: Annotated[str, page(CUSTOM_ENVIRONMENT_PAGE, "policy_model_name")] = Field(
         min_length=1,

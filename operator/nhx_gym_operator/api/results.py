@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from .object_store import BucketSpec
 from .origins import kubernetes, ours
-from .resource import ApiModel, rule, validated
+from .resource import OBJECT_NAME_LENGTH, OBJECT_NAME_PATTERN, ApiModel, rule, validated
 from .target import WEEK_SECONDS
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$"
@@ -59,7 +59,8 @@ class ClaimResults(ApiModel):
     claim_name: Annotated[str | None, kubernetes("PersistentVolumeClaimVolumeSource.claimName")] = Field(
         default=None,
         min_length=1,
-        max_length=253,
+        max_length=OBJECT_NAME_LENGTH,
+        pattern=OBJECT_NAME_PATTERN,
         description="An existing claim of the job's namespace, used by this job alone. It stays "
         "when the job is deleted.",
     )

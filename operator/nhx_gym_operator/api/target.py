@@ -22,6 +22,13 @@ RESERVED_VARIABLES = rule(
     "!self.exists(name, name.matches('^(NHX_.*|LD_.*|PATH|HOME|PYTHONPATH|PYTHONHOME)$'))",
     "NHX_*, LD_*, PATH, HOME, PYTHONPATH and PYTHONHOME are set by the operator and its images; choose other names",
 )
+PROXY_VARIABLE = r"(?i)^(https?|wss?|ftp|all|no)_proxy$"
+"""What Python's urllib, requests, aiohttp, httpx and curl take a way out from, in any case."""
+NO_PROXIES = (
+    "variables for proxies are reserved, in any case: which hosts a job reaches is its administrator's to say; declare "
+    "models in spec.models"
+)
+NO_PROXY_VARIABLES = rule(f"!self.exists(name, name.matches(r'{PROXY_VARIABLE}'))", NO_PROXIES)
 NO_CREDENTIAL_NAMES = rule(
     f"!self.exists(name, name.matches(r'{credentials.NAME}') && !name.matches(r'{credentials.SPECIAL_TOKEN}') && "
     f"!(name.matches(r'{credentials.COUNT_NAME}') && self[name].matches(r'{credentials.COUNT}')))",
@@ -116,7 +123,9 @@ class GymSpec(ApiModel):
         default={},
         max_length=64,
         description="Environment variables for Gym, in plain text. Anything secret belongs in `envSecrets`.",
-        json_schema_extra=validated(VARIABLE_NAMES, RESERVED_VARIABLES, NO_CREDENTIAL_NAMES, NO_CREDENTIAL_VALUES),
+        json_schema_extra=validated(
+            VARIABLE_NAMES, RESERVED_VARIABLES, NO_PROXY_VARIABLES, NO_CREDENTIAL_NAMES, NO_CREDENTIAL_VALUES
+        ),
     )
     env_secrets: Annotated[dict[str, SecretValue], gym_config("env_secrets")] = Field(
         default={},
@@ -124,7 +133,7 @@ class GymSpec(ApiModel):
         description="Environment variables for Gym whose values stand in Secrets. They enter the "
         "sandbox: environment code can read them. Model keys belong in `models` instead, where "
         "the sandbox never sees them: a Secret that a model names is refused here.",
-        json_schema_extra=validated(VARIABLE_NAMES, RESERVED_VARIABLES),
+        json_schema_extra=validated(VARIABLE_NAMES, RESERVED_VARIABLES, NO_PROXY_VARIABLES),
     )
     num_repeats: Annotated[int, gym_config("num_repeats")] = Field(
         default=1,

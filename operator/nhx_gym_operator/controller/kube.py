@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -193,10 +193,10 @@ class KubeClient:
     def _path(self, resource: Resource, namespace: str | None, name: str = "") -> str:
         parts = [resource.prefix]
         if resource.namespaced and namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", _segment(namespace)]
         parts.append(resource.plural)
         if name:
-            parts.append(name)
+            parts.append(_segment(name))
         return "/".join(parts)
 
     async def _request(
@@ -222,6 +222,14 @@ class KubeClient:
         if response.status >= 300:
             raise _error(response.status, data)
         return deep_json.loads(data)
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path. What would be more than one is no object's name (client-go's
+    `IsValidPathSegmentName`): with the operator's rights, it would lead a job into another namespace."""
+    if name in (".", "..") or "/" in name or "%" in name:
+        raise ApiError(404, "NotFound", f"{name!r} is no object's name")
+    return quote(name, safe="")
 
 
 _TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)

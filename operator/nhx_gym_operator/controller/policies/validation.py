@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from ...api import bundled
 from ...api.conditions import AcceptedReason
 from ...api.job import JobSpec
 from ...api.limits import operators_setting, users_field
+from ...api.target import NO_PROXIES, PROXY_VARIABLE
 from ...api.wire import Placement
 from ...workloads.options import Images, Limits
 from ..observation import JobRefused
@@ -18,6 +21,7 @@ def refuse(spec: JobSpec, placement: Placement, images: Images, limits: Limits) 
     """Why this job can never run in that placement, if so."""
     return (
         _refuse_hydra_params(spec, placement)
+        or _refuse_proxies(spec)
         or _refuse_size(spec)
         or _refuse_limits(spec, limits)
         or _refuse_server(spec, images)
@@ -27,6 +31,17 @@ def refuse(spec: JobSpec, placement: Placement, images: Images, limits: Limits) 
 def _refuse_hydra_params(spec: JobSpec, placement: Placement) -> JobRefused | None:
     why = hydra_params.refusal(spec, placement)
     return JobRefused(AcceptedReason.INVALID_SPEC, why) if why else None
+
+
+def _refuse_proxies(spec: JobSpec) -> JobRefused | None:
+    """As the CRD's rule does, for a cluster whose CRD is older: in a colocated pod a proxy would answer in place of
+    each address that the evaluator checks."""
+    gym = spec.target.gym
+    name = next((name for name in (*gym.env_vars, *gym.env_secrets) if re.search(PROXY_VARIABLE, name)), None)
+    if name is None:
+        return None
+    field = "envVars" if name in gym.env_vars else "envSecrets"
+    return JobRefused(AcceptedReason.INVALID_SPEC, f"spec.target.gym.{field}.{name}: {NO_PROXIES}")
 
 
 def _refuse_size(spec: JobSpec) -> JobRefused | None:
