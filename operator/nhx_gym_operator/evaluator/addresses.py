@@ -1,8 +1,8 @@
 """Addresses that nobody's files are on: a node's own services, and above all a cloud's metadata server.
 
-Users write where a FileSet comes from and where results go, and a pod that speaks to either may stand where such a
-server answers with the node's own credentials. So an address is looked at where it is connected to: after every
-redirect and every name lookup.
+Users write where a FileSet comes from, where results go and where a model is, and a pod that speaks to any of them may
+stand where such a server answers with the node's own credentials. So an address is looked at where it is connected to:
+after every redirect and every name lookup.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ class AddressRefused(Exception):
 
 def is_refused(address: Address) -> bool:
     """Whether an address is link-local, loopback, multicast, unspecified, or a known metadata server."""
-    inner = _embedded(address)
-    if inner is not None:
-        return is_refused(inner)
-    special = address.is_link_local or address.is_loopback or address.is_multicast or address.is_unspecified
-    return special or address in _METADATA
+    plain = _embedded(address) or address
+    special = plain.is_link_local or plain.is_loopback or plain.is_multicast or plain.is_unspecified
+    return special or plain in _METADATA
 
 
 def _embedded(address: Address) -> ipaddress.IPv4Address | None:
@@ -43,12 +41,15 @@ def _embedded(address: Address) -> ipaddress.IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
-def check(host: str, addresses: Iterable[str]) -> None:
-    """Raise `AddressRefused` if one of a host's addresses is refused."""
+def check(host: str, addresses: Iterable[str], *, loopback: bool = False) -> None:
+    """Raise `AddressRefused` if one of a host's addresses is refused. With `loopback` the pod's own is not: a model may
+    stand beside its caller, and the evaluator's own API opens to tokens only."""
     for text in addresses:
-        if is_refused(ipaddress.ip_address(text.partition("%")[0])):
+        address = ipaddress.ip_address(text.partition("%")[0])
+        if is_refused(address) and not (loopback and (_embedded(address) or address).is_loopback):
+            what = "link-local" if loopback else "link-local, loopback"
             raise AddressRefused(
-                f"{host} is the address {text}, which is link-local, loopback or a metadata server: "
+                f"{host} is the address {text}, which is {what} or a metadata server: "
                 f"nothing is fetched from there or sent there"
             )
 
@@ -62,18 +63,18 @@ def check_literal(host: str) -> None:
     check(host, [host])
 
 
-def look_up(host: str) -> list[str]:
+def look_up(host: str, *, loopback: bool = False) -> list[str]:
     """All addresses of a host, by name or as the address that it is. Raises `AddressRefused` if one of them is refused,
     OSError if there is none."""
     found = list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
-    check(host, found)
+    check(host, found, loopback=loopback)
     return found
 
 
-def check_host(host: str) -> None:
+def check_host(host: str, *, loopback: bool = False) -> None:
     """Look a host up and check it. A name that does not resolve passes: it cannot be connected to either."""
     try:
-        look_up(host)
+        look_up(host, loopback=loopback)
     except OSError:
         return
 
@@ -82,14 +83,15 @@ class CheckedResolver(AbstractResolver):
     """aiohttp's own resolver; a name with a refused address does not resolve. What it returns is connected to, so
     that a second lookup cannot bring another answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, loopback: bool = False) -> None:
         self._resolver = ThreadedResolver()
+        self._loopback = loopback
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         found = await self._resolver.resolve(host, port, family)
-        check(host, [entry["host"] for entry in found])
+        check(host, [entry["host"] for entry in found], loopback=self._loopback)
         return found
 
     async def close(self) -> None:

@@ -34,6 +34,7 @@ from yarl import URL
 
 from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
 
+from .addresses import AddressRefused, check_host
 from .budget import UNBOUNDED, Budget, Spent
 from .call_facts import CallFacts
 from .memory import Room, json_values
@@ -208,14 +209,26 @@ class ModelGateway:
             if model.usage.failed_calls and not model.usage.calls
         }
 
-    async def check_trust(self) -> str | None:
-        """Why the certificate of one of the models cannot be trusted, before anything depends on it. Whether a model is
-        there, and what it says, is not asked: it may come up later."""
-        found = await asyncio.gather(*(self._distrusted(model.route) for model in self._models.values()))
+    async def check_endpoints(self) -> str | None:
+        """Why one of the models is not to be called: its address is nobody's model, or its certificate cannot be
+        trusted. Whether a model is there, and what it says, is not asked: it may come up later."""
+        found = await asyncio.gather(*(self._unusable(model.route) for model in self._models.values()))
         return next(filter(None, found), None)
 
+    async def _unusable(self, route: ModelRoute) -> str | None:
+        try:
+            return await self._distrusted(route)
+        except AddressRefused as error:
+            words = f"{error}; change {field_of(route)}.baseUrl"
+        except ValueError as error:
+            words = f"{field_of(route)}.baseUrl is no address: {error}"
+        return f"model {route.name} answered no call: {words}"
+
     async def _distrusted(self, route: ModelRoute) -> str | None:
-        if URL(route.base_url).scheme != "https":
+        url = URL(route.base_url)
+        # A host that is an address never comes by the session's resolver.
+        await asyncio.to_thread(check_host, url.host or "", loopback=True)
+        if url.scheme != "https":
             return None
         timeout = aiohttp.ClientTimeout(total=_TRUST_SECONDS)
         try:
@@ -384,6 +397,8 @@ class ModelGateway:
                     timer.reschedule(None)
                     return await self._pass_stream(asked, answer, first)
                 return self._pass_answer(asked, answer, await self._read(asked, answer), key)
+        except AddressRefused as error:
+            raise _Refused(GIVEN_UP, FailureClass.MODEL, f"{error}; look at {field_of(route)}.baseUrl") from error
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             raise _Refused(GIVEN_UP, FailureClass.MODEL, distrust(error, field_of(route))) from error
         except aiohttp.ClientSSLError as error:
@@ -568,7 +583,10 @@ def field_of(route: ModelRoute) -> str:
 
 def _proxy_of(route: ModelRoute) -> URL | None:
     """The environment's proxy for this endpoint. aiohttp would look it up itself (`trust_env`): two threads a call."""
-    url = URL(route.base_url)
+    try:
+        url = URL(route.base_url)
+    except ValueError:  # `check_endpoints` says so
+        return None
     proxy = None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
     return URL(proxy) if proxy else None
 

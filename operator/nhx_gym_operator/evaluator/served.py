@@ -14,6 +14,7 @@ from nhx_gym_operator.api import wire
 from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
 
+from .addresses import CheckedResolver
 from .budget import Budget
 from .errors import JobFailed
 from .gateway import ModelGateway
@@ -73,7 +74,7 @@ class Server:
     ) -> AsyncIterator[Served]:
         """Serve until the block is left. What the models count is noted in the journal with each record, and between.
 
-        Raises `JobFailed` if a model's certificate is not to be trusted.
+        Raises `JobFailed` if a model's address is refused or its certificate not to be trusted.
         """
         async with _client() as world, _client(to_hosts=True) as session:
             gateway = ModelGateway(
@@ -85,9 +86,9 @@ class Server:
                 trusted=trusted,
                 counted=journal.usage,
             )
-            distrusted = await gateway.check_trust()
-            if distrusted:
-                raise JobFailed(RunReason.MODEL_UNAVAILABLE, distrusted, FailureClass.MODEL)
+            unusable = await gateway.check_endpoints()
+            if unusable:
+                raise JobFailed(RunReason.MODEL_UNAVAILABLE, unusable, FailureClass.MODEL)
             journal.measure = gateway.usage_if_lost
             registry = self._registry(session)
             app = make_app(Services(self.tokens, gateway, self.progress, registry, environment))
@@ -127,7 +128,7 @@ async def _noting_usage(journal: Journal) -> AsyncIterator[None]:
 def _client(*, to_hosts: bool = False) -> aiohttp.ClientSession:
     """A session without limits, time-outs or proxies of its own: whoever uses it sets them."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, resolver=None if to_hosts else CheckedResolver(loopback=True)),
         timeout=aiohttp.ClientTimeout(total=None),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=not to_hosts,
