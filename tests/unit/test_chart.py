@@ -305,6 +305,12 @@ def test_the_settings_are_those_that_the_operator_reads():
     assert found.resources.gym_host["limits"] == {"memory": "3Gi", "ephemeral-storage": "10Gi"}
 
 
+def test_the_operators_own_disk_is_bounded():
+    (container,) = pod()["spec"]["containers"]
+    assert container["resources"]["limits"]["ephemeral-storage"] == "512Mi"
+    assert all("sizeLimit" in volume["emptyDir"] for volume in pod()["spec"]["volumes"] if "emptyDir" in volume)
+
+
 def test_bounds_on_jobs_are_unset_and_reach_the_operator_as_whole_numbers():
     assert settings().limits == Limits()
     most = {"maxRollouts": 1_000_000, "maxTokens": 5_000_000_000_000, "maxCalls": 1, "maxModelSeconds": 2}

@@ -18,7 +18,7 @@ from nhx_gym_operator.api.wire import (
     Placement,
     StagePlan,
 )
-from nhx_gym_operator.workloads import plans, pods, storage
+from nhx_gym_operator.workloads import canary, plans, pods, storage
 from nhx_gym_operator.workloads.workload import ApiAddresses, ConfigMapFiles, StagedFiles
 from support.controller_values import API, SERVICE_IP, job, plan_of, settings, spec, workload
 
@@ -161,12 +161,14 @@ def test_what_an_administrator_sets_reaches_every_pod():
         lambda: pods.evaluator_pod(sandboxed(options=options)),
         lambda: pods.host_pod(sandboxed(options=options), 0),
         lambda: pods.colocated_pod(colocated(options=options)),
+        lambda: canary.listener(canary.Canary("op", "operators", options, "gvisor", API, 900.0)),
+        lambda: canary.client(canary.Canary("op", "operators", options, "gvisor", API, 900.0), "10.1.0.7"),
     ):
         built = build()
         assert built["spec"]["imagePullSecrets"] == [{"name": "pull"}]
         assert built["spec"]["tolerations"] == [{"operator": "Exists"}]
         assert built["spec"]["nodeSelector"] == {"disk": "fast"}
-        assert built["spec"]["affinity"] == {"podAntiAffinity": {}}
+        assert built["spec"]["affinity"]["podAntiAffinity"] == {}
         assert built["spec"]["priorityClassName"] == "low"
         assert built["metadata"]["labels"]["team"] == "evals"
         assert built["metadata"]["labels"]["evals.nhx.io/role"] != "forged"
@@ -502,7 +504,7 @@ def test_the_colocated_pod():
 @pytest.mark.parametrize(
     ("results", "volume", "location"),
     [
-        ({"emptyDir": {}}, {"emptyDir": {}}, "emptyDir"),
+        ({"emptyDir": {}}, {"emptyDir": {"sizeLimit": "10Gi"}}, "emptyDir"),
         (
             {"persistentVolumeClaim": {"size": "1Gi"}},
             {"persistentVolumeClaim": {"claimName": "mcqa-results"}},
@@ -616,6 +618,15 @@ def test_resources_are_set_per_role():
     options = settings(resources={"gymHost": limits})
     assert main_container(pods.host_pod(sandboxed(options=options), 0))["resources"] == limits
     assert main_container(pods.evaluator_pod(sandboxed(options=options)))["resources"] != limits
+
+
+def test_what_any_pod_writes_on_its_node_is_bounded_by_default_in_all_and_per_volume(pod):
+    resources = main_container(pod)["resources"]
+    limit, asked = (resources[kind]["ephemeral-storage"] for kind in ("limits", "requests"))
+    # Without a request of its own the limit would be one: no node with less room would take the pod.
+    assert limit.endswith("Gi") and asked.endswith("Mi")
+    scratch = {volume["name"]: volume["emptyDir"] for volume in volumes(pod).values() if "emptyDir" in volume}
+    assert scratch and all(body == {"sizeLimit": limit} for body in scratch.values())
 
 
 def test_what_a_host_writes_on_its_node_is_bounded_in_all_and_per_volume():

@@ -58,11 +58,13 @@ EPHEMERAL_STORAGE = "ephemeral-storage"
 class RoleResources(Options):
     """`resources` of the container of each role. A host's default limits are what NeMo Gym needs under
     gVisor (1.9 GiB of memory at ready) with room for the environment: on disk its archive, its tree and its
-    wheels, of up to 2 GiB each, and what it writes. What runs in a host is untrusted, so its disk has a bound."""
+    wheels, of up to 2 GiB each, and what it writes. An evaluator's disk holds a staged environment and dataset, of up
+    to 2 GiB each, its hosts' logs, and the results where they have no claim: a host decides how much it answers, so
+    that this has a bound too. Init containers have none of their own: the pod's is that of its main container."""
 
-    evaluator: dict[str, Any] = Field(default_factory=lambda: _resources("100m", "256Mi", "2Gi"))
+    evaluator: dict[str, Any] = Field(default_factory=lambda: _resources("100m", "256Mi", "2Gi", "256Mi", "10Gi"))
     gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "3Gi", "512Mi", "10Gi"))
-    gym_tasks: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "4Gi"))
+    gym_tasks: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "4Gi", "512Mi", "10Gi"))
     stage: dict[str, Any] = Field(default_factory=lambda: _resources("50m", "64Mi", "512Mi"))
     gate: dict[str, Any] = Field(default_factory=lambda: _resources("10m", "32Mi", "256Mi"))
 
