@@ -97,6 +97,14 @@ async def test_deleting_a_job_leaves_nothing(world, operator, propagation):
     await world.until(nothing, "everything is gone", world.children)
 
 
+async def test_a_deleted_job_takes_its_pods_along_without_an_operator_too(world, operating):
+    """What an administrator relies on who has scaled the operator to zero."""
+    with operating():
+        await started(world)
+    await world.delete_job()
+    await world.until_no_pods()
+
+
 async def test_a_job_that_a_finalizer_holds_stops_at_once_and_makes_nothing_more(world, operator):
     await started(world, metadata={"finalizers": ["example.com/held"]})
     await world.delete_job()
@@ -201,3 +209,28 @@ async def test_a_namespace_that_ends_is_left_to_end(world, operator):
         return not await world.children()
 
     await world.until(gone, "the namespace is empty", world.children)
+
+
+WIDENED = {
+    "a label that no pod has": {"podSelector": {"matchLabels": {"somebody": "else"}}},
+    "an expression that no pod fits": {"podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
+    "a way out to everywhere": {"egress": [{}]},
+    "a range of ports": None,
+    "no way out at all to be judged": {"policyTypes": ["Ingress"]},
+}
+
+
+@pytest.mark.parametrize("change", WIDENED.values(), ids=WIDENED.keys())
+async def test_a_policy_that_somebody_opened_is_shut_again(world, operator, change):
+    await started(world)
+    before = (await world.children())["NetworkPolicy/mcqa-host"]["spec"]
+    if change is None:
+        (rule,) = before["egress"]
+        change = {"egress": [{**rule, "ports": [{**port, "endPort": 65535} for port in rule["ports"]]}]}
+    await world._patch(POLICIES, "mcqa-host", {"spec": change})
+
+    async def shut():
+        return (await world.children())["NetworkPolicy/mcqa-host"]["spec"] == before
+
+    await world.until(shut, "the policy is as it was", world.children)
+    assert (await world.job())["status"]["attempt"] == 1

@@ -331,6 +331,14 @@ def test_hosts_that_do_not_end_by_themselves_are_removed_a_minute_after_the_eval
     assert kinds(over(pods, NOW)) == ["DeletePod mcqa-host-0-1"]
 
 
+def test_an_evaluator_that_another_container_keeps_up_is_removed_a_minute_after_its_own_end():
+    pod = finished_evaluator(workload(), outcome())
+    pod["status"]["phase"] = "Running"
+    pod["status"]["containerStatuses"].append({"name": "sidecar", "state": running()})
+    assert over((pod,), after(-30)).actions == ()
+    assert kinds(over((pod,), NOW)) == ["DeletePod mcqa-evaluator-1"]
+
+
 def test_an_end_is_written_before_pods_are_removed():
     decision = decide(finished(outcome()), NOW)
     assert decision.actions == () and decision.requeue_after == 0.0

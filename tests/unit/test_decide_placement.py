@@ -193,3 +193,14 @@ def test_what_is_measured_says_nothing_of_a_sandbox_that_was_pinned_before_the_s
 
 def test_the_policy_model_is_shown_for_the_table():
     assert decided().status["model"] == "org/Name-3.2"
+
+
+def test_code_from_a_fileset_never_runs_beside_the_key_whatever_a_status_says():
+    """The placement is read from the status, which the operator alone should write."""
+    forged = {"placement": "Colocated", "isolation": "ContainerOnly"}
+    decision = decide(new(job(status=forged, **FILESET)), NOW)
+    assert decision.actions == ()
+    refused = condition_of(decision, "Failed")
+    assert refused["reason"] == "EnvironmentNeedsSandbox"
+    assert "'mine'" in refused["message"] and "agentevaljobs/status" in refused["message"]
+    assert not holds(decide(new(job(status=forged)), NOW), "Failed")

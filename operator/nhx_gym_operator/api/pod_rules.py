@@ -22,7 +22,7 @@ POD_SECURITY: Manifest = {
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-_CONTAINER_SECURITY: Manifest = {
+CONTAINER_SECURITY: Manifest = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
@@ -62,7 +62,7 @@ def container(
         "image": image,
         "args": list(args),
         "resources": resources,
-        "securityContext": dict(_CONTAINER_SECURITY),
+        "securityContext": dict(CONTAINER_SECURITY),
         "volumeMounts": list(mounts),
     } | {field: value for field, value in more.items() if value not in (None, "", [])}
 

@@ -109,9 +109,10 @@ class _Decider:
 
     def _is_accepted(self) -> bool:
         """Pins the placement, once. False if the job is refused."""
-        if self.draft.data.get("placement"):
-            return True
         spec = self.job.spec
+        if self.draft.data.get("placement"):
+            forged = placement.refuse_pinned(spec, self.draft.data)
+            return self._refuse(forged) if forged else True
         self.draft.data["model"] = spec.policy.model
         sandbox, observation = self.settings.sandbox, self.observation
         placed = placement.place(spec, sandbox, observation.runtime_class, observation.standing)

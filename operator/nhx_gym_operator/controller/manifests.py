@@ -34,3 +34,23 @@ def contains(live: Any, desired: Any) -> bool:
             and all(contains(own, other) for own, other in zip(live, desired, strict=True))
         )
     return live == desired
+
+
+def equals(live: Any, desired: Any, *, defaulted: frozenset[str]) -> bool:
+    """Whether `live` says what `desired` says and no more, but for keys that the API server fills in. An empty list is
+    as good as none; an empty object is not: as a selector it means everything."""
+    if isinstance(desired, dict):
+        if not isinstance(live, dict):
+            return False
+        beyond = {key for key, value in live.items() if key not in desired and value not in (None, [])}
+        return beyond <= defaulted and all(
+            equals(live.get(key) or [] if value == [] else live.get(key), value, defaulted=defaulted)
+            for key, value in desired.items()
+        )
+    if isinstance(desired, list):
+        return (
+            isinstance(live, list)
+            and len(live) == len(desired)
+            and all(equals(own, other, defaulted=defaulted) for own, other in zip(live, desired, strict=True))
+        )
+    return live == desired

@@ -58,8 +58,10 @@ def test_a_gate_that_did_not_pass_is_a_fault_in_its_own_words(code, message, rea
 
 
 def test_a_container_that_nobody_asked_for_is_a_fault_by_name():
-    found = fault(serving(containers=[*serving()["spec"]["containers"], {"name": "sidecar", "image": "x"}]))
-    assert found.reason == "PodChanged" and "sidecar" in found.message
+    for where in ("containers", "initContainers", "ephemeralContainers"):
+        there = serving()["spec"].get(where, [])
+        found = fault(serving(**{where: [*there, {"name": "sidecar", "image": "x"}]}))
+        assert found.reason == "PodChanged" and "sidecar" in found.message
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,25 @@ def test_a_pod_that_admission_opened_is_refused_by_what_opens_it(changes, named)
         changes = {"volumes": [*serving()["spec"]["volumes"], *changes["volumes"]]}
     found = fault(serving(**changes))
     assert found.reason == "PodChanged" and named in found.message
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("privileged", True),
+        ("allowPrivilegeEscalation", True),
+        ("capabilities", {"drop": ["ALL"], "add": ["NET_ADMIN"]}),
+        ("readOnlyRootFilesystem", False),
+        ("procMount", "Unmasked"),
+    ],
+)
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_a_container_whose_rights_admission_changed_is_refused_by_field_and_name(where, field, value):
+    (container,) = serving()["spec"][where]
+    changed = {**container, "securityContext": {**container["securityContext"], field: value}}
+    found = fault(serving(**{where: [changed]}))
+    assert found.reason == "PodChanged"
+    assert f"securityContext.{field}" in found.message and repr(container["name"]) in found.message
 
 
 def test_a_pod_that_is_as_it_was_asked_for_is_no_fault():

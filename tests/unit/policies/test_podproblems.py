@@ -106,6 +106,14 @@ def test_what_somebody_can_still_create_is_named_with_its_key(pod, events, reaso
     assert all(word in found.message for word in words), found.message
 
 
+def test_a_pull_that_fails_names_the_secrets_it_was_tried_with_and_where_they_are():
+    pod = evaluating(waiting("ImagePullBackOff", 'Back-off pulling image "reg/x"'))
+    pod["spec"]["imagePullSecrets"] = [{"name": "regcred"}]
+    found = problem(pod)
+    assert found.reason == "ImagePullFailed"
+    assert all(word in found.message for word in ("reg/x", "'regcred'", "'team'"))
+
+
 def test_nothing_is_wrong_with_a_pod_that_nobody_complains_of():
     assert problem(evaluating()) is None
 

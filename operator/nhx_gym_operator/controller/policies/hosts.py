@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ...api.conditions import PodReason, SandboxReason
 from ...api.constants import CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
+from ...api.pod_rules import CONTAINER_SECURITY
 from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, HostPlan, Progress, Stage
 from ...workloads.pods import TOKENS_VOLUME
 from ...workloads.podspec import plan_in
@@ -159,6 +160,14 @@ def _opened_by(host: Manifest, runtime_class: str | None) -> str:
     shared = [field for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
     if shared:
         return f"{shared[0]} is set"
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        security = container.get("securityContext") or {}
+        changed = [field for field, value in CONTAINER_SECURITY.items() if security.get(field) != value]
+        changed += [
+            field for field in ("privileged", "procMount") if security.get(field) not in (None, False, "Default")
+        ]
+        if changed:
+            return f"securityContext.{changed[0]} of container {container['name']!r} is not as it was asked for"
     brought = [v["name"] for v in spec.get("volumes", ()) if v["name"] != TOKENS_VOLUME and "emptyDir" not in v]
     return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
 

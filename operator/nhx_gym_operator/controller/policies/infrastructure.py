@@ -7,11 +7,14 @@ from typing import Any
 from ...api.wire import Placement
 from ...workloads import network, storage
 from ...workloads.workload import Workload
-from ..manifests import contains
+from ..manifests import contains, equals
 from ..observation import Apply, Observation
 from . import hosts
 
 Manifest = dict[str, Any]
+
+_DEFAULTED = frozenset({"protocol"})
+"""Of a NetworkPolicy's port, TCP unless it says otherwise."""
 
 
 def missing(observation: Observation, workload: Workload) -> list[Apply]:
@@ -22,12 +25,18 @@ def missing(observation: Observation, workload: Workload) -> list[Apply]:
     present = {policy["metadata"]["name"]: policy for policy in observation.policies}
     for manifest in network.network_policies(workload):
         live = present.get(manifest["metadata"]["name"])
-        if live is None or not contains(live, manifest):
+        if live is None or not (contains(live, manifest) and _fences_alike(live, manifest)):
             actions.append(Apply(manifest))
     claim = storage.results_claim(workload)
     if claim and observation.claim is None:
         actions.append(Apply(claim))
     return actions
+
+
+def _fences_alike(live: Manifest, desired: Manifest) -> bool:
+    """A policy opens by what is added to it: another label in its selector, and it binds no pod; an `endPort`, and one
+    port is thousands."""
+    return equals(live["spec"], desired["spec"], defaulted=_DEFAULTED)
 
 
 def _service(observation: Observation, workload: Workload) -> list[Apply]:

@@ -61,6 +61,19 @@ def place(
     return Placed(Placement.COLOCATED, Isolation.CONTAINER_ONLY, None, trouble)
 
 
+def refuse_pinned(spec: JobSpec, status: Mapping[str, Any]) -> JobRefused | None:
+    """A status that puts code of a FileSet beside the model's key was not written by this operator."""
+    environment = spec.target.gym.environment
+    if environment is None or status["placement"] == Placement.SANDBOXED:
+        return None
+    return JobRefused(
+        AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX,
+        f"the environment FileSet {environment.file_set.name!r} holds code that runs sandboxed or not at all, but "
+        f"status.placement is {status['placement']!r}, which somebody else wrote; apply the job again, and let nobody "
+        f"but the operator patch agentevaljobs/status",
+    )
+
+
 def describe(status: Mapping[str, Any]) -> str:
     """A pinned placement, for the condition of a job that is accepted."""
     if status["placement"] == Placement.COLOCATED:

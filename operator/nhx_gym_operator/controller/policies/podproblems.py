@@ -83,7 +83,9 @@ def _image(pod: Manifest, events: Iterable[PodEvent], where: str) -> PodProblem 
                     f"{where} cannot pull the image of {container!r}: {words}; a pull secret is missing in "
                     f"namespace {namespace!r}: {event.message}",
                 )
-        return PodProblem(PodReason.IMAGE_PULL_FAILED, f"{where} cannot pull the image of {container!r}: {words}")
+        used = ", ".join(repr(secret.get("name")) for secret in pod["spec"].get("imagePullSecrets", ()))
+        hint = f"; it uses the pull secrets {used} of namespace {pod['metadata']['namespace']!r}" if used else ""
+        return PodProblem(PodReason.IMAGE_PULL_FAILED, f"{where} cannot pull the image of {container!r}: {words}{hint}")
     return None
 
 
