@@ -46,6 +46,14 @@ def test_a_wide_list_says_environment_labels_why_aggregates_and_where(three):
     assert "ModelUnavailable" in next(line for line in lines if line.startswith("three"))
 
 
+def test_what_somebody_wrote_into_a_job_steers_nobodys_terminal(cluster):
+    escapes = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+    cluster.write("jobs", [job("one", {"labels": {"benchmark": escapes}}, model=f"org/{escapes}")])
+    output = call("list", "--wide").output
+    assert not set(output) & set("\x1b\x07\x9b\u202e")
+    assert r"org/\x1b]0;owned\x07" in output
+
+
 @pytest.mark.parametrize(
     ("flags", "chosen"),
     [

@@ -46,8 +46,13 @@ def console() -> Console:
 
 
 def say(console: Console, line: str = "") -> None:
-    """A line as it is: what a cluster says is no markup."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    """A line as it is: what a cluster says is no markup, and steers no terminal."""
+    console.print(plain(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def plain(text: str) -> str:
+    """With what a terminal would act upon spelt out (`\\x1b`): a job's texts are whoever's that wrote it."""
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
 
 
 def first_line(text: str) -> str:
@@ -64,7 +69,7 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iter
         drawn.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=number == 0)
     for row in rows:
         # Text, since names such as `pass@1[avg-of-2]` would be read as markup.
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(plain(cell)) for cell in row))
     return drawn
 
 
