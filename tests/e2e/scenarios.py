@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -109,6 +110,37 @@ def mcqa_colocated(world: World) -> Run:
 def sdk_run(world: World) -> SdkRun:
     """The same rows by the SDK's own runner."""
     return sdk_alone.run("sdk-reference", REPEATS, seconds=runs.RUN_SECONDS)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of a model server, or of the gateway before it."""
+
+    status: int
+    type: str
+    body: bytes
+
+
+@idle_scenario
+def golden_answers(world: World) -> dict[str, tuple[Answer, Answer]]:
+    """What a real model server answers directly and through the gateway, by the request's name. It is one of its own,
+    beside the asker: another's requests at the same time would change the last digits of what it computes."""
+    name, namespace, script = "gateway-reference", COLOCATED.jobs, ROOT / "tests/e2e/gateway_reference.py"
+    arguments = [f"/script/{script.name}", "http://127.0.0.1:8000/v1", manifests.demo_model()["model"]]
+    asker = manifests.container("asker", reference("nhx-tasks"), args=["python", *arguments])
+    asker["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
+    server = manifests.container("demo-model", reference("demo-model"), memory="1Gi") | {"restartPolicy": "Always"}
+    server["env"] = [{"name": "THREADS", "value": "1"}, {"name": "SLOTS", "value": "1"}]
+    pod = manifests.restricted_pod(namespace, name, [asker], [{"name": "script", "configMap": {"name": name}}])
+    pod["spec"]["initContainers"] = [server]
+    cluster.apply(manifests.config_map(namespace, name, {script.name: script.read_text()}), pod)
+    log = cluster.log_when_done(name, namespace, seconds=runs.RUN_SECONDS)
+    found = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return {each["name"]: (_answer(each["direct"]), _answer(each["through"])) for each in found}
+
+
+def _answer(said: dict[str, Any]) -> Answer:
+    return Answer(said["status"], said["type"], base64.b64decode(said["body"]))
 
 
 @scenario

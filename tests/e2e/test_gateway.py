@@ -1,0 +1,34 @@
+"""The model gateway in front of a real model server: what comes is what the server sent."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from e2e.gateway_reference import REQUESTS
+from e2e.scenarios import Answer
+
+NEW_EACH_TIME = re.compile(rb'"(id|created|timings)":("[^"]*"|[0-9.]+|\{[^{}]*\})')
+"""Of llama.cpp's answers: an id, the time, and how long it took."""
+
+
+def test_a_real_models_answers_pass_byte_for_byte(golden_answers: dict[str, tuple[Answer, Answer]]) -> None:
+    assert golden_answers.keys() == REQUESTS.keys()
+    for name, (direct, through) in golden_answers.items():
+        assert (through.status, through.type) == (direct.status, direct.type) and direct.status == 200, name
+        assert NEW_EACH_TIME.sub(b"", through.body) == NEW_EACH_TIME.sub(b"", direct.body), name
+        # What differs from call to call is the smaller part: the rest was compared.
+        assert len(NEW_EACH_TIME.sub(b"", direct.body)) > 150, direct.body
+
+
+def test_the_answers_that_were_compared_are_a_models(golden_answers: dict[str, tuple[Answer, Answer]]) -> None:
+    whole, _ = golden_answers["whole"]
+    text = json.loads(whole.body)["choices"][0]["message"]["content"]
+    assert len(text.split()) > 3
+    stream, _ = golden_answers["stream"]
+    events = [line.removeprefix("data: ") for line in stream.body.decode().splitlines() if line.startswith("data: ")]
+    assert events[-1] == "[DONE]" and len(events) > 5
+    pieces = [choice["delta"].get("content") or "" for event in events[:-1] for choice in json.loads(event)["choices"]]
+    assert "".join(pieces) == text
+    probabilities, _ = golden_answers["probabilities"]
+    assert re.search(rb'"logprob":-[0-9]+\.[0-9]{5}', probabilities.body), "no number of many digits was passed on"
