@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.runs import rows_of
+from e2e.runs import rows_of, strict_json
 from security.scenarios import FAILED_ROWS, FORGED, GROUPS, LAST, HostileRun
 
 ROWS = [*GROUPS, *FORGED, LAST]
@@ -66,11 +66,16 @@ def test_tokens_are_those_that_the_gateway_counted(hostile: dict[str, HostileRun
 
 
 def test_an_environments_aggregates_stand_beside_ours_under_gyms_name(hostile: dict[str, HostileRun]) -> None:
-    aggregates = hostile["runc"].aggregates
-    assert aggregates["gym_reward.reward"]["unit"] == "reward"
-    forged = [name for name in aggregates if name.startswith("runner.gym.")]
-    assert all(aggregates[name]["unit"] == "gym" for name in forged)
-    assert hostile["runc"].status["coverage"] == pytest.approx((len(HONEST) + 1) / len(ROWS))
+    run = hostile["runc"]
+    assert run.bundle
+    scores = strict_json((run.bundle / "summary.json").read_text())["scores"]["scores"]
+    found = {score["name"]: score.get("value", score.get("mean")) for score in scores}
+    assert found["runner.gym.coverage"] == 1.0, "the forgery did not arrive"
+    assert found["gym_reward.reward"] == pytest.approx(MEAN)
+    forged = [name for name in run.aggregates if name.startswith("runner.gym.")]
+    assert forged and all(run.aggregates[name]["unit"] == "gym" for name in forged)
+    assert run.aggregates["gym_reward.reward"]["unit"] == "reward"
+    assert run.status["coverage"] == pytest.approx((len(HONEST) + 1) / len(ROWS))
 
 
 def test_nothing_in_the_status_steers_a_terminal(attacked: HostileRun) -> None:

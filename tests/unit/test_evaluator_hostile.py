@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire import Outcome
+from nhx_gym_operator.api.wire import HOST_ANSWER_LIMIT_BYTES, Outcome
 from nhx_gym_operator.evaluator import scoring
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collect.answers import Answers, Limit
@@ -197,17 +197,17 @@ async def test_an_answer_that_is_none_fails_its_rollout_at_once(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("limit", "words"),
+    ("note", "words"),
     [
-        (Limit(1 << 17, 1_000_000), "is larger than 0.125 MiB, the most that is taken"),
-        (Limit(1 << 25, 50_000), "holds more than 50000 JSON values, the most that are taken"),
+        (b'"' + b"x" * HOST_ANSWER_LIMIT_BYTES + b'"', "is larger than 32 MiB, the most that is taken"),
+        (b"[" + b"1," * 1_000_000 + b"1]", "holds more than 1000000 JSON values, the most that are taken"),
     ],
+    ids=["bytes", "values"],
 )
 async def test_an_answer_that_is_too_large_fails_its_rollout_by_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit, words: str
+    tmp_path: Path, note: bytes, words: str
 ) -> None:
-    monkeypatch.setattr(through_hosts, "ROLLOUT", limit)
-    host = StrangeHost(change=result(note=[1] * 60_000))
+    host = StrangeHost(raw=b'{"results": [{"reward": 1.0, "note": ' + note + b"}]}")
     outcome = await run(tmp_path, host)
     assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", pytest.approx(2 / 3), "environment")
     assert words in outcome.degraded[0]

@@ -19,6 +19,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -34,6 +35,7 @@ TARGETS_WAIT_S = 600.0
 TOKEN_FILE = "/var/run/secrets/nhx/tokens/host"
 CONNECT_S = 2.0
 ANSWER_S = 10.0
+MEMORY_PIECE = 8 << 20
 SHOWN = 300
 """Characters of an answer that are reported."""
 MAX_TASKS = 1500
@@ -223,20 +225,32 @@ def key_on_disk(targets: Targets) -> dict[str, Any]:
 
 @attack("secrets")
 def key_in_memory_of_others(targets: Targets) -> dict[str, int]:
-    """Heaps of the launcher, the model server and all else that runs as the same user."""
-    processes = read = keys = 0
+    """Heaps of the launcher, the model server and all else that runs as the same user. A decoy in this process's own
+    memory shows that the search finds what is there."""
+    decoy = f"sk-decoy-{os.urandom(12).hex()}".encode()
+    processes = read = keys = decoys = 0
     deadline = time.monotonic() + 20
-    for maps in glob.glob("/proc/[0-9]*/maps"):
+    own = f"/proc/{os.getpid()}/maps"
+    for maps in [own, *(set(glob.glob("/proc/[0-9]*/maps")) - {own})]:
         opened = False
-        with contextlib.suppress(OSError, ValueError), open(maps.replace("maps", "mem"), "rb", 0) as memory:
-            for start, end in _writable(maps):
-                if time.monotonic() > deadline:
-                    break
-                memory.seek(start)
-                data = memory.read(min(end - start, 8 << 20))
-                opened, read, keys = True, read + len(data), keys + _found(data, targets)
+        for data in _memory(maps, deadline):
+            opened, read = True, read + len(data)
+            keys, decoys = keys + _found(data, targets), decoys + data.count(decoy)
         processes += opened
-    return {"processes": processes, "bytes": read, "keys": keys}
+    return {"processes": processes, "bytes": read, "keys": keys, "decoys": decoys}
+
+
+def _memory(maps: str, deadline: float) -> Iterator[bytes]:
+    """All that a process may write to, in pieces that share an end with the next one."""
+    with contextlib.suppress(OSError), open(maps.replace("maps", "mem"), "rb", 0) as memory:
+        for start, end in _writable(maps):
+            for place in range(start, end, MEMORY_PIECE):
+                if time.monotonic() > deadline:
+                    return
+                # A page of it may be unreadable; the rest is searched all the same.
+                with contextlib.suppress(OSError, ValueError, OverflowError):
+                    memory.seek(place)
+                    yield memory.read(min(end - place, MEMORY_PIECE + len("sk-decoy-") + 64))
 
 
 def _writable(maps: str) -> Iterator[tuple[int, int]]:
@@ -550,9 +564,54 @@ def kernel_and_node(targets: Targets) -> dict[str, str]:
             saw[place] = "written"
         except OSError as error:
             saw[place] = errno.errorcode.get(error.errno or 0, str(error))
-    for place in ("/proc/kcore", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/run/containerd/containerd.sock"):
+    for place in ("/proc/kcore", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"):
         saw[place] = f"read {len(_read(place, 16))} bytes"
     return saw
+
+
+@attack("container")
+def runtime_socket(targets: Targets) -> dict[str, Any]:
+    """Every socket of the file system: a container runtime's would be the node. One of this attack's own shows that the
+    search finds what is there. The image's libraries are no place for one, unless something is mounted there."""
+    place = f"/tmp/own-{os.getpid()}.sock"
+    with contextlib.suppress(OSError):
+        os.unlink(place)
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(place)
+        own.listen()
+        roots = [f"/{name}" for name in os.listdir("/") if name not in ("proc", "sys", "usr", "opt")]
+        folders, found = sockets_below(roots, time.monotonic() + 20)
+        sockets = {path: _unix(path) for path in found}
+    mounts = [line.split()[1] for line in _read("/proc/self/mounts").decode().splitlines()]
+    # Of those without a file, which belong to a network namespace.
+    abstract = [line.split()[7] for line in _read("/proc/net/unix").decode().splitlines()[1:] if "@" in line]
+    return {"folders": folders, "own": place, "sockets": sockets, "mounts": mounts, "abstract": abstract}
+
+
+def sockets_below(roots: list[str], deadline: float) -> tuple[int, list[str]]:
+    """How many folders were looked into, and what sockets are there."""
+    left, folders, found = list(roots), 0, []
+    while left and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+            folders += 1
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
+                    continue
+                elif stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                    found.append(entry.path)
+    return folders, found
+
+
+def _unix(path: str) -> str:
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(CONNECT_S)
+            client.connect(path)
+        return "connected"
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
 
 
 @attack("init")
