@@ -19,9 +19,8 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
-from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
-from nhx_gym_operator.api.wire import BucketAddress
-
+from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
+from ..api.wire import BucketAddress
 from .addresses import AddressRefused, check_host
 from .checked_proxy import CheckedProxy
 

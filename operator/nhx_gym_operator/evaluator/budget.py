@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.wire import Bound, EvaluatorPlan, ModelUsage
-
+from ..api.conditions import RunReason
+from ..api.wire import Bound, EvaluatorPlan, ModelUsage
 from .metering import calls_of
 
 

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Stage
-
+from ..api.conditions import RunReason
+from ..api.wire import EvaluatorPlan, FailureClass, Stage
 from .collect import AggregatesMissing, Collector
 from .errors import JobFailed
 from .gateway import ModelGateway

@@ -17,8 +17,8 @@ from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 from nhx_evals_sdk.metrics.utils import metric_type_name
 from pydantic import ValidationError
 
-from nhx_gym_operator.api.conditions import ConditionType, NoticeReason, RunReason
-from nhx_gym_operator.api.wire import Notice
+from ..api.conditions import ConditionType, NoticeReason, RunReason
+from ..api.wire import Notice
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE_SPACE = b" \t\r\n"

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.constants import CLAIM_LOCATION
-from nhx_gym_operator.api.wire import EvaluatorPlan, Outcome, Stage
-
+from ..api.conditions import RunReason
+from ..api.constants import CLAIM_LOCATION
+from ..api.wire import EvaluatorPlan, Outcome, Stage
 from .bucket import BucketError
 from .journal import Journal
 from .outcome import MAX_OUTCOME_MESSAGE

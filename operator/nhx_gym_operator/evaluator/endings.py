@@ -7,8 +7,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from nhx_gym_operator.api.conditions import RunReason
-
+from ..api.conditions import RunReason
 from .bucket import BucketError
 from .dataset import DatasetError
 from .errors import JobFailed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhx_gym_operator.api.wire import FailureClass
+from ..api.wire import FailureClass
 
 
 class JobFailed(Exception):

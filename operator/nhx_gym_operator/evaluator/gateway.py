@@ -32,8 +32,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
-
+from ..api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
 from .addresses import AddressRefused, check_host
 from .budget import UNBOUNDED, Budget, Spent
 from .call_facts import CallFacts

@@ -20,16 +20,15 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.process import (
 )
 from pydantic import ValidationError
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.gym_models import TOKEN_ENV, model_settings, search_path
-from nhx_gym_operator.api.wire import (
+from ..api.conditions import RunReason
+from ..api.gym_models import TOKEN_ENV, model_settings, search_path
+from ..api.wire import (
     EVALUATOR_PLAN_ENV,
     EVALUATOR_PORT,
     HOST_LOG_LIMIT_BYTES,
     GymTarget,
     ModelRoute,
 )
-
 from .errors import JobFailed
 from .gym_logs import with_log
 from .process_group import end_group

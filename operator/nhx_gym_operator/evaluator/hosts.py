@@ -18,9 +18,8 @@ from pathlib import Path
 
 import aiohttp
 
-from nhx_gym_operator.api.conditions import SandboxReason
-from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState, http_url
-
+from ..api.conditions import SandboxReason
+from ..api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState, http_url
 from .errors import JobFailed
 from .gym_logs import GymEnd, host_log, last_lines, with_log
 from .progress import ProgressState

@@ -20,8 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nhx_gym_operator.api.wire import FailureClass
-
+from ..api.wire import FailureClass
 from .metering import Counted
 from .rollouts import Failure, RolloutKey
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nhx_gym_operator.api.wire import ModelRoute
+from ..api.wire import ModelRoute
 
 
 class ModelKeyError(ValueError):

@@ -16,10 +16,9 @@ from typing import Any, Literal
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 from nhx_evals_sdk.values.results import AggregateScore
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD_PREFIX, STATISTICS, encode_outcome
-from nhx_gym_operator.api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress, Stage
-
+from ..api.conditions import RunReason
+from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD_PREFIX, STATISTICS, encode_outcome
+from ..api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress, Stage
 from .plan import Paths
 from .rollouts import Failure
 

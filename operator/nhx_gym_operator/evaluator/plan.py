@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from nhx_gym_operator.api import wire
-from nhx_gym_operator.api.constants import POLICY_MODEL
-from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
-from nhx_gym_operator.api.wire import EvaluatorPlan, Message, Placement, StagePlan
+from ..api import wire
+from ..api.constants import POLICY_MODEL
+from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
+from ..api.wire import EvaluatorPlan, Message, Placement, StagePlan
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass
-
+from ..api.conditions import RunReason
+from ..api.wire import EvaluatorPlan, FailureClass
 from .dataset import Dataset, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
 from .gateway import field_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nhx_gym_operator.api.wire import Notice, Progress, Stage
+from ..api.wire import Notice, Progress, Stage
 
 
 @dataclass

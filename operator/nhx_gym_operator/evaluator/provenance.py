@@ -13,8 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from nhx_gym_operator.api.wire import EvaluatorPlan, ModelUsage
-
+from ..api.wire import EvaluatorPlan, ModelUsage
 from .call_facts import CallFacts
 from .dataset import Dataset
 from .plan import Paths

@@ -17,8 +17,7 @@ from typing import Any
 
 from nhx_evals_sdk.agent_eval.persistence import DASHBOARD_FILENAME
 
-from nhx_gym_operator.api.wire import ModelUsage, Outcome
-
+from ..api.wire import ModelUsage, Outcome
 from .journal import Journal
 from .metering import calls_of
 from .rollouts import MODEL_CALLS, MODEL_USAGE, Failure, Rollout

@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.wire import EvaluatorPlan, Outcome
-
+from ..api.conditions import RunReason
+from ..api.wire import EvaluatorPlan, Outcome
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .gym_logs import GymEnd, with_log

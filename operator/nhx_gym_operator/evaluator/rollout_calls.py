@@ -25,9 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nhx_gym_operator.api.conditions import ConditionType, NoticeReason
-from nhx_gym_operator.api.wire import FailureClass, ModelUsage, Notice
-
+from ..api.conditions import ConditionType, NoticeReason
+from ..api.wire import FailureClass, ModelUsage, Notice
 from .metering import CallCost, count
 from .rollouts import MAX_FAILURE_MESSAGE, Failure, RolloutKey
 

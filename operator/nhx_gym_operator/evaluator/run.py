@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Outcome, Stage
-
+from ..api.conditions import RunReason
+from ..api.wire import EvaluatorPlan, FailureClass, Outcome, Stage
 from .collect import Collector
 from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts

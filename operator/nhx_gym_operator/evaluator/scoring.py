@@ -29,8 +29,7 @@ from nhx_evals_sdk.agent_eval.tasks import AgentEvalRunConfig, AgentEvalTask
 from nhx_evals_sdk.agent_eval.trials import AgentEvalTrial, RunnerInfo, TrialError
 from nhx_evals_sdk.values.results import AggregateScore
 
-from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
-
+from ..api.wire import EvaluatorPlan, FailureClass, Placement
 from .journal import Journal
 from .outcome import SDK_PACKAGE, own_versions
 from .rollouts import AGENT_REF, MODEL_CALLS, MODEL_USAGE, Failure, Rollout, RolloutKey, rollouts_of, task_row

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from nhx_gym_operator.api import wire
-from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.api.wire import EvaluatorPlan, FailureClass, Placement
-
+from ..api import wire
+from ..api.conditions import RunReason
+from ..api.wire import EvaluatorPlan, FailureClass, Placement
 from .addresses import CheckedResolver
 from .budget import Budget
 from .errors import JobFailed

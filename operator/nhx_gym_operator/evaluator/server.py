@@ -16,9 +16,8 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import TypeAdapter, ValidationError
 
-from nhx_gym_operator.api import wire
-from nhx_gym_operator.api.wire import HostRegistration
-
+from ..api import wire
+from ..api.wire import HostRegistration
 from .gateway import CALL_PATHS, CALLER, LOCAL_CALLER, MAX_REQUEST_BYTES, ModelGateway
 from .hosts import HostRegistry
 from .plan import Tokens

@@ -26,9 +26,8 @@ from sandboxed_gym.environment_package import (
 )
 from yarl import URL
 
-from nhx_gym_operator.api.tree import STAGED_MANIFEST, tree_digest, tree_files
-from nhx_gym_operator.api.wire import AUTHORIZATION, Staged, StagePlan
-
+from ..api.tree import STAGED_MANIFEST, tree_digest, tree_files
+from ..api.wire import AUTHORIZATION, Staged, StagePlan
 from .plan import Paths
 from .server import StagedEnvironment
 from .sources.archives import MAX_BYTES, MAX_ENTRIES, unpack

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from nhx_gym_operator.api.wire import UploadPlan
-
+from ..api.wire import UploadPlan
 from .bucket import BucketError, BundleBucket
 
 FIELD = "spec.results.objectStore"

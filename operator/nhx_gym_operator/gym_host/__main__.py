@@ -9,7 +9,7 @@ import sys
 
 from pydantic import ValidationError
 
-from nhx_gym_operator.api.wire import CANARY_PLAN_ENV, HOST_PLAN_ENV, CanaryPlan, GatePlan, HostPlan
+from ..api.wire import CANARY_PLAN_ENV, HOST_PLAN_ENV, CanaryPlan, GatePlan, HostPlan
 
 _CANARY = ("canary-listen", "canary-reach", "canary-refused")
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("command", choices=["gate", "serve", *_CANARY])
     command = parser.parse_args().command
     if command in _CANARY:
-        from nhx_gym_operator.gym_host import canary
+        from . import canary
 
         if command == "canary-listen":
             sys.exit(canary.listen())
@@ -39,11 +39,11 @@ def main() -> None:
 
     plan = read_plan(HOST_PLAN_ENV, HostPlan)
     if command == "gate":
-        from nhx_gym_operator.gym_host import gate
+        from . import gate
 
         sys.exit(gate.main(plan))
 
-    from nhx_gym_operator.gym_host import launcher
+    from . import launcher
 
     code = launcher.main(plan)
     # Gym leaves threads and exit hooks behind that wait for a cluster which is gone by now.

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pydantic import ValidationError
 
-from nhx_gym_operator.api.wire import (
+from ..api.wire import (
     CANARY_PORT,
     EVALUATOR_PORT,
     HEALTH_PATH,
@@ -25,7 +25,7 @@ from nhx_gym_operator.api.wire import (
     GateTarget,
     Kernel,
 )
-from nhx_gym_operator.gym_host import facts, gate
+from . import facts, gate
 
 PAUSE_S = 0.2
 

@@ -6,8 +6,8 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from nhx_gym_operator.api.tree import tree_digest
-from nhx_gym_operator.gym_host.gym_config import COMPONENT_TYPES
+from ..api.tree import tree_digest
+from .gym_config import COMPONENT_TYPES
 
 ARCHIVE_LIMIT_BYTES = 2 << 30
 TREE_LIMIT_BYTES = 4 << 30

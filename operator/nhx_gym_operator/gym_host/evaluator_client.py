@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from nhx_gym_operator.api.wire import (
+from ..api.wire import (
     ENVIRONMENT_DIGEST_HEADER,
     ENVIRONMENT_PATH,
     HOST_LOG_PATH,
@@ -17,7 +17,7 @@ from nhx_gym_operator.api.wire import (
     KILLED_HEADER,
     HostRegistration,
 )
-from nhx_gym_operator.gym_host.environment import ARCHIVE_LIMIT_BYTES
+from .environment import ARCHIVE_LIMIT_BYTES
 
 DEADLINE_S = 120.0
 """The evaluator answered the gate a moment ago; longer than its restart or a node's hiccup is for ever."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from nhx_gym_operator.api.wire import (
+from ..api.wire import (
     GATE_OPEN_EXIT_CODE,
     HEALTH_PATH,
     KUBELET_PORT,
@@ -30,7 +30,7 @@ from nhx_gym_operator.api.wire import (
     GatePlan,
     GateTarget,
 )
-from nhx_gym_operator.gym_host import link_local
+from . import link_local
 
 ROUNDS_IN_A_ROW = 3
 EVALUATOR_WAIT_S = 900.0

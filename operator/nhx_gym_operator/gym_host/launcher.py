@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nhx_gym_operator.api.wire import (
+from ..api.wire import (
     ENVIRONMENT_DIR,
     HOST_PORT,
     TERMINATION_LIMIT_BYTES,
@@ -31,11 +31,11 @@ from nhx_gym_operator.api.wire import (
     HostRegistration,
     HostState,
 )
-from nhx_gym_operator.gym_host import environment, facts, gym_config, processes, requirements
-from nhx_gym_operator.gym_host.evaluator_client import EvaluatorClient, EvaluatorError
-from nhx_gym_operator.gym_host.gym import Gym
-from nhx_gym_operator.gym_host.output import Kept, Output, secrets_in
-from nhx_gym_operator.gym_host.server import HostServer
+from . import environment, facts, gym_config, processes, requirements
+from .evaluator_client import EvaluatorClient, EvaluatorError
+from .gym import Gym
+from .output import Kept, Output, secrets_in
+from .server import HostServer
 
 BUNDLED_VENVS_DIR = "/opt/gym_venvs"
 BUNDLED_SERVERS_FILE = "/opt/nhx/bundled-servers.json"

@@ -30,9 +30,8 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.process import VALIDATE_TIMEOUT_S, pe
 from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
 
-from nhx_gym_operator.api.conditions import RunReason, SandboxReason
-from nhx_gym_operator.api.wire import FailureClass
-
+from ...api.conditions import RunReason, SandboxReason
+from ...api.wire import FailureClass
 from ..errors import JobFailed
 from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines

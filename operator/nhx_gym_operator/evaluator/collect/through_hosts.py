@@ -22,14 +22,13 @@ from typing import Any, Self
 import aiohttp
 from sandboxed_gym.host.models import DEFAULT_ROLLOUT_MAX_ATTEMPTS, DEFAULT_ROLLOUT_TIMEOUT_S
 
-from nhx_gym_operator.api.wire import (
+from ...api.wire import (
     HOST_AGGREGATE_PATH,
     HOST_ROLLOUTS_PATH,
     HOST_SHUTDOWN_PATH,
     FailureClass,
     GymTarget,
 )
-
 from ..gym_logs import ENV_LOG, GymEnd
 from ..hosts import Host, HostRegistry
 from ..rollout_calls import RolloutCalls

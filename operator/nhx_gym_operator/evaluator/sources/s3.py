@@ -19,9 +19,8 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 from yarl import URL
 
-from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
-from nhx_gym_operator.api.wire import S3Fetch
-
+from ...api.object_store import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
+from ...api.wire import S3Fetch
 from ..addresses import AddressRefused, check_host
 from ..checked_proxy import CheckedProxy
 from .archives import MAX_BYTES, MAX_ENTRIES
