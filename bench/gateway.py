@@ -27,7 +27,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import ROLLOUT_HEADER
+from nhx_gym_operator.api.wire.endpoints import ROLLOUT_HEADER
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import HOST_ANSWER_LIMIT_BYTES
+from nhx_gym_operator.api.wire.endpoints import HOST_ANSWER_LIMIT_BYTES
 from unit.evaluator_fakes import FakeHost, evaluator_url, row, serving, target, world
 
 AT_ONCE = 64

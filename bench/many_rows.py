@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nhx_gym_operator.api.wire import EvaluatorPlan
+from nhx_gym_operator.api.wire.plans import EvaluatorPlan
 from nhx_gym_operator.evaluator.dataset import Subset, load_dataset
 from nhx_gym_operator.evaluator.journal import Journal, JournalHeader
 from nhx_gym_operator.evaluator.rollouts import Rollout, RolloutKey

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from ipaddress import ip_address
 
 from cluster.world import condition
-from nhx_gym_operator.api.wire import CanaryReport, Kernel
+from nhx_gym_operator.api.wire.reports import CanaryReport, Kernel
 from nhx_gym_operator.controller.kube import CONFIG_MAPS, EVENTS, NODES, PODS, POLICIES
 
 NAME = "op-canary"

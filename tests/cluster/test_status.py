@@ -6,7 +6,8 @@ import pytest
 from aiohttp import web
 
 from cluster.world import condition
-from nhx_gym_operator.api.wire import Aggregate, Progress, Stage, Staged
+from nhx_gym_operator.api.wire.endpoints import Progress, Stage
+from nhx_gym_operator.api.wire.reports import Aggregate, Staged
 from nhx_gym_operator.controller.kube import FILESETS, JOBS, PODS
 from nhx_gym_operator.workloads import tokens
 from support.controller_values import outcome

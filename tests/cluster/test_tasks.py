@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.world import condition
-from nhx_gym_operator.api.wire import Notice
+from nhx_gym_operator.api.wire.endpoints import Notice
 from nhx_gym_operator.controller.kube import CLAIMS, PODS
 from support.controller_values import outcome
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nhx_gym_operator.api.outcome import encode_outcome
-from nhx_gym_operator.api.wire import Outcome
+from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.controller.kube import (
     CLAIMS,
     CONFIG_MAPS,

@@ -21,7 +21,10 @@ from nhx_evals_sdk.agent_eval.runtimes.gym import discover_gym_tasks
 from nhx_evals_sdk.agent_eval.runtimes.gym.sandboxed import SandboxedGymAgentTaskRunner, SandboxedGymRuntimeConfig
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalRunConfig
 
-from nhx_gym_operator.api.wire import EvaluatorPlan, HostState, Outcome, Placement
+from nhx_gym_operator.api.constants import Placement
+from nhx_gym_operator.api.wire.endpoints import HostState
+from nhx_gym_operator.api.wire.plans import EvaluatorPlan
+from nhx_gym_operator.api.wire.reports import Outcome
 from unit.evaluator_fakes import FakeHost, FakeModel, World, evaluator_url, row, serving, target, world, write_rows
 
 ROWS = [row(number) for number in range(5)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from nhx_gym_operator.api.wire import ModelRoute
+from nhx_gym_operator.api.wire.plans import ModelRoute
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.plan import Tokens

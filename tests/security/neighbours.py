@@ -15,7 +15,7 @@ from devcluster.images.building import reference
 from devcluster.settings import API_PORT, API_SERVICE_IP, DNS_SERVICE_IP, NODE_IP
 from e2e import manifests
 from e2e.manifests import INSTANT_PORT, MODELS_NAMESPACE
-from nhx_gym_operator.api.wire import CANARY_PORT, EVALUATOR_PORT, HOST_PORT
+from nhx_gym_operator.api.wire.endpoints import CANARY_PORT, EVALUATOR_PORT, HOST_PORT
 from support import cluster
 from support.cluster import ROOT, Object
 

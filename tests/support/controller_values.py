@@ -6,9 +6,11 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.api.outcome import encode_outcome
-from nhx_gym_operator.api.wire import Outcome, Placement, Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import Progress, Stage
+from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.controller.inputs import Inputs
 from nhx_gym_operator.controller.observation import Decision, Observation
 from nhx_gym_operator.controller.settings import Installation, Settings

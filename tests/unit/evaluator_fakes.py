@@ -13,17 +13,15 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import (
+from nhx_gym_operator.api.constants import Placement
+from nhx_gym_operator.api.wire.endpoints import (
     HOST_LOG_PATH,
     KILLED_HEADER,
     ROLLOUT_HEADER,
-    EvaluatorPlan,
-    GymTarget,
     HostRegistration,
     HostState,
-    ModelRoute,
-    Placement,
 )
+from nhx_gym_operator.api.wire.plans import EvaluatorPlan, GymTarget, ModelRoute
 from nhx_gym_operator.evaluator.plan import Paths, Tokens
 from nhx_gym_operator.evaluator.run import Evaluation, Ports
 

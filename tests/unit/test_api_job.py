@@ -21,7 +21,7 @@ from nhx_gym_operator.api.models import ModelSpec
 from nhx_gym_operator.api.resource import ApiModel
 from nhx_gym_operator.api.status import JobAggregate, JobStatus
 from nhx_gym_operator.api.target import GymSpec
-from nhx_gym_operator.api.wire import Aggregate
+from nhx_gym_operator.api.wire.reports import Aggregate
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhx_gym_operator.api.outcome import MAX_DECODED_BYTES, OutcomeError, decode_outcome, encode_outcome
-from nhx_gym_operator.api.wire import TERMINATION_LIMIT_BYTES, Aggregate, Outcome, Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import Progress, Stage
+from nhx_gym_operator.api.wire.reports import TERMINATION_LIMIT_BYTES, Aggregate, Outcome
 
 
 def outcome(**changes):

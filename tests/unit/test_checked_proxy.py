@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nhx_gym_operator.api.wire import BucketAddress, S3Fetch, StagePlan
+from nhx_gym_operator.api.wire.plans import BucketAddress, S3Fetch, StagePlan
 from nhx_gym_operator.evaluator import addresses, checked_proxy
 from nhx_gym_operator.evaluator import bucket as bucket_module
 from nhx_gym_operator.evaluator.bucket import BucketError, BundleBucket

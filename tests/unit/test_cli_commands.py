@@ -5,8 +5,9 @@ import signal
 
 import pytest
 
-from nhx_gym_operator.api import constants, wire
+from nhx_gym_operator.api import constants
 from nhx_gym_operator.api.results import ObjectStoreResults
+from nhx_gym_operator.api.wire import mounts, plans
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client import jobs, reader
 from nhx_gym_operator.workloads import pods
@@ -580,12 +581,12 @@ def test_a_bundle_in_a_bucket_is_fetched_by_a_pod_that_has_the_jobs_keys_and_thi
     assert (tmp_path / "out/summary.json").read_bytes() == b"{}"
     spec = json.loads((cluster.folder / "created.json").read_text())["spec"]
     (fetch,), (shown,) = spec["initContainers"], spec["containers"]
-    plan = wire.FetchPlan.model_validate_json(fetch["env"][0]["value"].replace("$$", "$"))
+    plan = plans.FetchPlan.model_validate_json(fetch["env"][0]["value"].replace("$$", "$"))
     assert (plan.address.bucket, plan.address.prefix, plan.path) == ("results", "evals", IN_BUCKET["path"])
     assert plan.target == f"/job/results/{IN_BUCKET['path']}"
     assert fetch["args"] == ["python", "-m", "nhx_gym_operator.evaluator", "fetch"]
     keys = {mount["mountPath"] for mount in fetch["volumeMounts"]} - {"/job/results"}
-    assert keys == {f"{wire.OBJECT_STORE_DIR}/access-key-id", f"{wire.OBJECT_STORE_DIR}/secret-access-key"}
+    assert keys == {f"{mounts.OBJECT_STORE_DIR}/access-key-id", f"{mounts.OBJECT_STORE_DIR}/secret-access-key"}
     assert [mount["mountPath"] for mount in shown["volumeMounts"]] == ["/job/results"]
     assert [item["metadata"]["name"] for item in cluster.read("pods")] == ["mcqa-evaluator-1"]
 

@@ -5,7 +5,8 @@ import pytest
 from nhx_gym_operator.api.conditions import AcceptedReason
 from nhx_gym_operator.api.fileset import FileSet
 from nhx_gym_operator.api.tree import tree_digest
-from nhx_gym_operator.api.wire import Staged, StagePlan
+from nhx_gym_operator.api.wire.plans import StagePlan
+from nhx_gym_operator.api.wire.reports import Staged
 from nhx_gym_operator.controller.conditions import MESSAGE_LIMIT
 from nhx_gym_operator.controller.filesets import file_set_status
 from nhx_gym_operator.controller.inputs import Missing, config_map_content

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import IMAGES_HEADER, Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import IMAGES_HEADER, Progress, Stage
 from nhx_gym_operator.controller import progress
 from nhx_gym_operator.controller.observation import ProgressSource
 from support.controller_values import UID

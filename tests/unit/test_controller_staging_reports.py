@@ -3,7 +3,7 @@
 import pytest
 
 from nhx_gym_operator.api.fileset import FileSetSpec
-from nhx_gym_operator.api.wire import Staged
+from nhx_gym_operator.api.wire.reports import Staged
 from nhx_gym_operator.controller import staging_reports
 from nhx_gym_operator.workloads.workload import StagedFiles
 from support.controller_values import ended, evaluator, job, running, workload

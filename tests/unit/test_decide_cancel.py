@@ -4,7 +4,7 @@ import pytest
 
 from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.outcome import encode_outcome
-from nhx_gym_operator.api.wire import Stage
+from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.controller import events
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs, Missing

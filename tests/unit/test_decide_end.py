@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.outcome import encode_outcome
-from nhx_gym_operator.api.wire import Aggregate, FailureClass, Latency, ModelUsage, Notice, Placement, Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import Latency, ModelUsage, Notice, Progress, Stage
+from nhx_gym_operator.api.wire.reports import Aggregate, FailureClass
 from nhx_gym_operator.controller import events
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs

@@ -4,8 +4,9 @@ import pytest
 
 from nhx_gym_operator.api.conditions import PodReason
 from nhx_gym_operator.api.fileset import FileSetSpec
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, ModelUsage, Stage
-from nhx_gym_operator.api.wire import Staged as Found
+from nhx_gym_operator.api.wire.endpoints import ModelUsage, Stage
+from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
+from nhx_gym_operator.api.wire.reports import Staged as Found
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.observation import PodEvent, PodsRefused
 from nhx_gym_operator.workloads import secrets

@@ -5,7 +5,7 @@ from pydantic.alias_generators import to_camel
 
 from nhx_gym_operator.api import bundled
 from nhx_gym_operator.api.limits import Limits
-from nhx_gym_operator.api.wire import Bound
+from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.observe import parse_job
 from nhx_gym_operator.workloads import options, plans

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import BucketAddress
+from nhx_gym_operator.api.wire.plans import BucketAddress
 from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator import bucket as module
 from nhx_gym_operator.evaluator.bucket import BucketError, BundleBucket

@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire import HOST_ANSWER_LIMIT_BYTES, Outcome
+from nhx_gym_operator.api.wire.endpoints import HOST_ANSWER_LIMIT_BYTES
+from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.evaluator import scoring
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collect.answers import Answers, Limit

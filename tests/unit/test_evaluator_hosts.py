@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import HOST_HEALTH_PATH, HOST_SHUTDOWN_PATH, HostRegistration, HostState
+from nhx_gym_operator.api.wire.endpoints import HOST_HEALTH_PATH, HOST_SHUTDOWN_PATH, HostRegistration, HostState
 from nhx_gym_operator.evaluator import hosts
 from nhx_gym_operator.evaluator.collect.through_hosts import ThroughHosts
 from nhx_gym_operator.evaluator.hosts import HostRegistry

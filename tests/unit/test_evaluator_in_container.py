@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import Bound, Outcome, Placement
+from nhx_gym_operator.api.constants import Placement
+from nhx_gym_operator.api.wire.plans import Bound
+from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.evaluator.collect import in_container
 from nhx_gym_operator.evaluator.collect.answers import Limit
 from nhx_gym_operator.evaluator.gym_process import hidden_values

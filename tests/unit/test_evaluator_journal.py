@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhx_gym_operator.api.wire import FailureClass
+from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator.journal import Journal, JournalError, JournalHeader, JournalUnwritable
 from nhx_gym_operator.evaluator.metering import Counted
 from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire import EVALUATOR_PLAN_ENV
+from nhx_gym_operator.api.wire.plans import EVALUATOR_PLAN_ENV
 from nhx_gym_operator.evaluator import __main__ as program
 from nhx_gym_operator.evaluator.plan import Paths, PlanError, load_plan, load_tokens
 from unit.evaluator_fakes import make_plan, paths_in, row, write_rows

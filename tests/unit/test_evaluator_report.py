@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from nhx_evals_sdk.agent_eval.runtimes.gym import discover_gym_tasks
 
-from nhx_gym_operator.api.wire import FailureClass, Outcome, Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import Progress, Stage
+from nhx_gym_operator.api.wire.reports import FailureClass, Outcome
 from nhx_gym_operator.evaluator import report
 from nhx_gym_operator.evaluator.journal import Journal, JournalHeader
 from nhx_gym_operator.evaluator.rollouts import Failure, Rollout, RolloutKey

@@ -13,8 +13,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api import wire
-from nhx_gym_operator.api.wire import BucketAddress, EvaluatorPlan, FetchPlan, Outcome, UploadPlan
+from nhx_gym_operator.api.wire import endpoints, plans
+from nhx_gym_operator.api.wire.plans import BucketAddress, EvaluatorPlan, FetchPlan, UploadPlan
+from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.evaluator import __main__ as program
 from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator import bucket as bucket_module
@@ -169,7 +170,7 @@ async def test_a_reader_fetches_what_was_uploaded_and_says_why_it_cannot(
         outcome = await finish(w.evaluation(plan), *w.hosts)
         assert plan.upload is not None
         fetch = FetchPlan(address=plan.upload.address, path=outcome.results_path, target=str(tmp_path / "back"))
-        monkeypatch.setenv(wire.FETCH_PLAN_ENV, fetch.model_dump_json())
+        monkeypatch.setenv(plans.FETCH_PLAN_ENV, fetch.model_dump_json())
         assert await asyncio.to_thread(program._fetch, w.paths) == 0
         assert tree(tmp_path / "back") == tree(bundle(w.paths))
         shutil.rmtree(folder)
@@ -285,8 +286,8 @@ async def test_the_operator_tells_the_image_digests_that_only_it_can_know(tmp_pa
         headers = {"Authorization": f"Bearer {TOKENS.progress}"}
         async with aiohttp.ClientSession() as session:
             for told in ('{"evaluator": "reg/nhx-tasks@sha256:00"}', "not JSON", '{"evaluator": 1}', ""):
-                more = {wire.IMAGES_HEADER: told} if told else {}
-                async with session.get(f"{url}{wire.PROGRESS_PATH}", headers=headers | more) as answer:
+                more = {endpoints.IMAGES_HEADER: told} if told else {}
+                async with session.get(f"{url}{endpoints.PROGRESS_PATH}", headers=headers | more) as answer:
                     assert answer.status == 200
         w.hosts[0].evaluator = url
         await w.hosts[0].register()

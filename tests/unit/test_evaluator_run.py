@@ -20,7 +20,9 @@ from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 from nhx_evals_sdk.values.evidence import CandidateEvidence
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire import Bound, HostState, ModelUsage, Outcome
+from nhx_gym_operator.api.wire.endpoints import HostState, ModelUsage
+from nhx_gym_operator.api.wire.plans import Bound
+from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.evaluator import collection, served
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collection import Collection

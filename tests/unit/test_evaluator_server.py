@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nhx_gym_operator.api.wire import ENVIRONMENT_DIGEST_HEADER, Progress
+from nhx_gym_operator.api.wire.endpoints import ENVIRONMENT_DIGEST_HEADER, Progress
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.hosts import HostRegistry
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
@@ -131,7 +131,7 @@ async def test_a_hosts_log_is_kept_under_the_name_that_its_token_gives_it(tmp_pa
 
 
 async def test_a_log_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nhx_gym_operator.api.wire.HOST_LOG_LIMIT_BYTES", 100)
+    monkeypatch.setattr("nhx_gym_operator.api.wire.endpoints.HOST_LOG_LIMIT_BYTES", 100)
     async with api(tmp_path) as (url, hosts):
         assert await status("POST", f"{url}/hosts/log", "host-token-0", data=without_length(b"x" * 1000)) == 413
         assert await hosts.all_ended([0], 0.05) == []

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from nhx_gym_operator.api.tree import STAGED_MANIFEST, tree_digest, tree_files
-from nhx_gym_operator.api.wire import STAGE_PLAN_ENV, Staged, StagePlan
+from nhx_gym_operator.api.wire.plans import STAGE_PLAN_ENV, StagePlan
+from nhx_gym_operator.api.wire.reports import Staged
 from nhx_gym_operator.evaluator.__main__ import _stage
 from nhx_gym_operator.evaluator.sources.errors import StagingError
 from nhx_gym_operator.evaluator.stage import pack

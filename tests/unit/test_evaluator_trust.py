@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import FailureClass
+from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator.trust import NoCertificates, trust
 from support.certificates import Certificates, private_authority
 from unit.evaluator_fakes import FakeModel, World, evaluator_url, route, row, world

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nhx_gym_operator.api.wire import FailureClass
+from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator import gateway
 from unit.evaluator_fakes import MODEL, TOKENS, Answer, chat
 from unit.test_gateway_calls import CALL, DELTA, DONE, GYM_REPEATS, LAST, Counting, Gate, gate, read_stream, streaming

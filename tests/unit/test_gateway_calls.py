@@ -16,7 +16,9 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.limits import users_field
-from nhx_gym_operator.api.wire import Bound, FailureClass, ModelUsage
+from nhx_gym_operator.api.wire.endpoints import ModelUsage
+from nhx_gym_operator.api.wire.plans import Bound
+from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator.budget import Budget
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.metering import CallCost, Counted, End, usage_of

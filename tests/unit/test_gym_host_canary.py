@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, CanaryPlan, CanaryReport, GateTarget
+from nhx_gym_operator.api.wire.plans import CanaryPlan, GateTarget
+from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE, CanaryReport
 from nhx_gym_operator.gym_host import canary, facts, gate
 from nhx_gym_operator.gym_host.link_local import Neighbours
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nhx_gym_operator.api.wire import GymTarget, HostPlan
+from nhx_gym_operator.api.wire.plans import GymTarget, HostPlan
 from nhx_gym_operator.gym_host import gym_config
 from nhx_gym_operator.gym_host.gym_config import ConfigError, compose, deep_merge, nested, require_runnable
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.tree import tree_digest
-from nhx_gym_operator.api.wire import ENVIRONMENT_DIGEST_HEADER, HostRegistration, HostState
+from nhx_gym_operator.api.wire.endpoints import ENVIRONMENT_DIGEST_HEADER, HostRegistration, HostState
 from nhx_gym_operator.gym_host import environment
 from nhx_gym_operator.gym_host.environment import StagingError, link_venvs, unpack
 from nhx_gym_operator.gym_host.evaluator_client import EvaluatorClient, EvaluatorError

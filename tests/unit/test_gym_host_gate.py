@@ -9,14 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nhx_gym_operator.api.wire import (
-    GATE_OPEN_EXIT_CODE,
-    NODE_ADDRESSES_ENV,
-    NODE_HOST,
-    GateTarget,
-    GymTarget,
-    HostPlan,
-)
+from nhx_gym_operator.api.wire.plans import NODE_ADDRESSES_ENV, NODE_HOST, GateTarget, GymTarget, HostPlan
+from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.gym_host import gate
 from nhx_gym_operator.gym_host.link_local import Neighbours
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nhx_gym_operator.api.wire import HostPlan
+from nhx_gym_operator.api.wire.plans import HostPlan
 from nhx_gym_operator.gym_host.gym_config import environment_variables
 from unit.test_gym_host_config import plan
 from unit.test_gym_host_requirements import MANIFEST, wheel

@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, CanaryReport, Kernel
+from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE, CanaryReport, Kernel
 from nhx_gym_operator.controller.clock import format_time
 from nhx_gym_operator.controller.kube import ApiError
 from nhx_gym_operator.controller.measuring import kernels

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nhx_gym_operator.api.wire import FailureClass
+from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator import addresses, gateway
 from nhx_gym_operator.evaluator.served import _client
 from unit.evaluator_fakes import KEY, FakeModel, route, row, serving, world

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from nhx_gym_operator.api.gym_models import IN_GYM, search_path
-from nhx_gym_operator.api.wire import ROLLOUT_HEADER, FailureClass, ModelUsage
+from nhx_gym_operator.api.wire.endpoints import ROLLOUT_HEADER, ModelUsage
+from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator import rollout_calls
 from nhx_gym_operator.evaluator.metering import CallCost, End
 from nhx_gym_operator.evaluator.rollout_calls import FailedCall, RolloutCalls

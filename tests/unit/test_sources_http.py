@@ -16,7 +16,9 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.tree import tree_digest, tree_files
-from nhx_gym_operator.api.wire import AUTHORIZATION, HttpFetch, Staged, StagePlan
+from nhx_gym_operator.api.wire.mounts import AUTHORIZATION
+from nhx_gym_operator.api.wire.plans import HttpFetch, StagePlan
+from nhx_gym_operator.api.wire.reports import Staged
 from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator.plan import PlanError, load_source_secrets
 from nhx_gym_operator.evaluator.sources import download

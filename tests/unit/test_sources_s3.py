@@ -15,7 +15,8 @@ from obstore.store import S3Store
 
 from nhx_gym_operator.api.object_store import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from nhx_gym_operator.api.tree import tree_files
-from nhx_gym_operator.api.wire import S3Fetch, Staged, StagePlan
+from nhx_gym_operator.api.wire.plans import S3Fetch, StagePlan
+from nhx_gym_operator.api.wire.reports import Staged
 from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator.sources import download, s3
 from nhx_gym_operator.evaluator.sources.errors import StagingError

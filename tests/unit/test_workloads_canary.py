@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nhx_gym_operator.api.wire import NODE_ADDRESSES_ENV
+from nhx_gym_operator.api.wire.plans import NODE_ADDRESSES_ENV
 from nhx_gym_operator.workloads import canary as canaries
 from nhx_gym_operator.workloads import network, podspec
 from nhx_gym_operator.workloads import pods as job_pods

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhx_gym_operator.api.constants import Role
-from nhx_gym_operator.api.wire import Placement
+from nhx_gym_operator.api.constants import Placement, Role
 from nhx_gym_operator.workloads import names
 
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -1,6 +1,6 @@
 """The evaluator's address and the fences around the pods, value by value."""
 
-from nhx_gym_operator.api.wire import Placement
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.workloads import network
 from support.controller_values import UID, job, settings, workload
 

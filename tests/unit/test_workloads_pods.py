@@ -4,18 +4,17 @@ import json
 
 import pytest
 
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.fileset import FileSetSpec
 from nhx_gym_operator.api.job import JobSpec
-from nhx_gym_operator.api.wire import (
+from nhx_gym_operator.api.wire.mounts import MODEL_KEYS_DIR, OBJECT_STORE_DIR
+from nhx_gym_operator.api.wire.plans import (
     EVALUATOR_PLAN_ENV,
     HOST_PLAN_ENV,
-    MODEL_KEYS_DIR,
     NODE_ADDRESSES_ENV,
-    OBJECT_STORE_DIR,
     STAGE_PLAN_ENV,
     EvaluatorPlan,
     HostPlan,
-    Placement,
     StagePlan,
 )
 from nhx_gym_operator.workloads import canary, plans, pods, storage

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import hmac
 
-from nhx_gym_operator.api.wire import Placement
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.workloads import secrets, tokens
 from support.controller_values import KEY, UID, job, workload
 

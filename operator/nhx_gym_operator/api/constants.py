@@ -87,6 +87,13 @@ class Phase(StrEnum):
     CANCELLED = "Cancelled"
 
 
+class Placement(StrEnum):
+    """Whether a job's Gym runs in a pod of its own, or in the evaluator's."""
+
+    SANDBOXED = "Sandboxed"
+    COLOCATED = "Colocated"
+
+
 class Isolation(StrEnum):
     """What stands between environment code and the node."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .wire import MODEL_PATH
+from .wire.endpoints import MODEL_PATH
 
 TOKEN_ENV = "NHX_HOST_TOKEN"
 """Variable of Gym's processes with the job token. Gym's configuration refers to it, so that the token

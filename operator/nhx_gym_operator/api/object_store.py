@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from .origins import ours
 from .resource import ApiModel, KeyRef, SecretValue, rule, validated
-from .wire import BucketAddress
+from .wire.plans import BucketAddress
 
 Manifest = dict[str, Any]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from .wire import TERMINATION_LIMIT_BYTES, Aggregate, Outcome
+from .wire.reports import TERMINATION_LIMIT_BYTES, Aggregate, Outcome
 
 MAX_AGGREGATES = 64
 """How many aggregates a job's status shows; the others are in the bundle."""

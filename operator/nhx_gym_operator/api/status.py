@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .constants import Isolation, Phase
+from .constants import Isolation, Phase, Placement
 from .outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
 from .resource import CONDITION_LIST, ApiModel, Condition, Timestamp
-from .wire import Placement
 
 MAX_PLACEMENT_REASON = 2048
 """Characters of it: a measurement's outcome fits."""

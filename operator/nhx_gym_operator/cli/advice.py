@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ..api.conditions import AcceptedReason, NoticeReason, PodReason, RunReason, SandboxReason, StagedReason
-from ..api.constants import POLICY_MODEL
-from ..api.wire import Placement
+from ..api.constants import POLICY_MODEL, Placement
 from ..client.jobs import Body, Job
 
 _AGAIN = "Then delete the job and apply it again: `kubectl delete aej {job} -n {namespace}`."

@@ -16,8 +16,8 @@ from typing import Protocol
 import typer
 from rich.console import Console
 
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Role
-from ..api.wire import EVALUATOR_LOG, Placement
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Placement, Role
+from ..api.wire.mounts import EVALUATOR_LOG
 from ..client.download import download
 from ..client.errors import KubectlError, NotFound, UserError
 from ..client.jobs import (

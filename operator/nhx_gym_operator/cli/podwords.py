@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ..api.conditions import ConditionType, RunReason
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Role
-from ..api.wire import Placement
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Placement, Role
 from ..client.jobs import Body, Job, attempt_of, container_spec, container_state, role_of
 
 # In the order in which a pod passes through them.

@@ -15,16 +15,16 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from ..api import wire
 from ..api.constants import CONTAINER_EVALUATE, Phase
 from ..api.results import ObjectStoreResults
+from ..api.wire import mounts
 from .errors import NotFound, UsageProblem, UserError
 from .jobs import Body, Job, container_state, evaluator_of, pods_of
 from .kubectl import Kubectl
 from .reader import CONTAINER, Contents, choose_image, of_bucket, of_claim, reader_pod, running_reader
 
 _SUMMARY = "summary.json"
-_BESIDE = {PurePosixPath(path).name: path for path in (wire.JOURNAL, wire.EVALUATOR_LOG)}
+_BESIDE = {PurePosixPath(path).name: path for path in (mounts.JOURNAL, mounts.EVALUATOR_LOG)}
 """Files that lie beside the bundle, by the name that they get in a copy."""
 
 
@@ -92,7 +92,7 @@ def require_empty(target: Path) -> None:
 def _source(
     kubectl: Kubectl, job: Job, evaluator: Body | None, image: str | None, lifetime_seconds: int, console: Console
 ) -> Iterator[Source]:
-    directory = str(PurePosixPath(wire.RESULTS_DIR, job.results_path))
+    directory = str(PurePosixPath(mounts.RESULTS_DIR, job.results_path))
     if evaluator and "running" in container_state(evaluator, CONTAINER_EVALUATE):
         _say(console, "the evaluator still runs: copying the rollouts recorded so far, as journal.jsonl")
         yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True)
@@ -128,12 +128,12 @@ def _list_files(kubectl: Kubectl, source: Source) -> dict[str, int]:
     beside = [word for path in _BESIDE.values() for word in ("-o", "-path", path)]
     listing = kubectl.text(
         "exec", source.pod, f"--container={source.container}", "--",
-        "find", wire.RESULTS_DIR, "-name", _NOT_OURS, "-prune", "-o",
+        "find", mounts.RESULTS_DIR, "-name", _NOT_OURS, "-prune", "-o",
         "-type", "f", "(", "-path", f"{source.directory}/*", *beside, ")",
         "-printf", r"%s\t%P\0",
     )  # fmt: skip
     entries = (entry.split("\t", 1) for entry in listing.split("\0") if entry)
-    inside = f"{PurePosixPath(source.directory).relative_to(wire.RESULTS_DIR)}/"
+    inside = f"{PurePosixPath(source.directory).relative_to(mounts.RESULTS_DIR)}/"
     return {path.removeprefix(inside): int(size) for size, path in entries}
 
 
@@ -160,8 +160,8 @@ def _copy(
 ) -> None:
     """All of the directory, or what `sizes` names."""
     # Of a deleted job the whole volume is copied, and with it what lies beside each bundle.
-    beside = [path for path in sizes if path in _BESIDE and source.directory != wire.RESULTS_DIR]
-    outside = [f"--directory={wire.RESULTS_DIR}", *beside] if beside else []
+    beside = [path for path in sizes if path in _BESIDE and source.directory != mounts.RESULTS_DIR]
+    outside = [f"--directory={mounts.RESULTS_DIR}", *beside] if beside else []
     rest = [path for path in sizes if path not in beside]
     inside = (
         [f"--directory={source.directory}", *([f"--exclude=./{_NOT_OURS}", "."] if whole else rest)] if rest else []

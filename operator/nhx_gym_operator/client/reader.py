@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..api import pod_rules, wire
+from ..api import pod_rules
 from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
 from ..api.results import ObjectStoreResults
+from ..api.wire import mounts, plans
 from .errors import KubectlError, UserError
 from .jobs import Body, Job, container_spec, container_state
 from .kubectl import Kubectl
@@ -47,7 +48,7 @@ class Contents:
     """What a reader shows at `RESULTS_DIR`: a volume, and what fills it first, if it is not there yet."""
 
     volume: Body
-    fetch: wire.FetchPlan | None = None
+    fetch: plans.FetchPlan | None = None
     keys: tuple[tuple[Body, Body], ...] = ()
     """Volumes and mounts of the credentials that fetching takes."""
 
@@ -58,8 +59,8 @@ def of_claim(claim: str) -> Contents:
 
 def of_bucket(store: ObjectStoreResults, path: str) -> Contents:
     """`path` is the bundle's folder below the store's prefix."""
-    plan = wire.FetchPlan(address=store.address(store.prefix), path=path, target=f"{wire.RESULTS_DIR}/{path}")
-    return Contents({"emptyDir": {}}, plan, tuple(store.volumes(wire.OBJECT_STORE_DIR)))
+    plan = plans.FetchPlan(address=store.address(store.prefix), path=path, target=f"{mounts.RESULTS_DIR}/{path}")
+    return Contents({"emptyDir": {}}, plan, tuple(store.volumes(mounts.OBJECT_STORE_DIR)))
 
 
 def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
@@ -101,7 +102,7 @@ def reader_pod(job: Job, contents: Contents, image: str, evaluator: Body | None,
 
 def _reader(image: str, evaluator: Body | None, lifetime_seconds: int) -> Body:
     # Only the mount is read-only: some storage drivers refuse one volume mounted both ways on a node.
-    mount = {"name": VOLUME, "mountPath": wire.RESULTS_DIR, "readOnly": True}
+    mount = {"name": VOLUME, "mountPath": mounts.RESULTS_DIR, "readOnly": True}
     return pod_rules.container(
         CONTAINER,
         image=image,
@@ -119,8 +120,8 @@ def _fetch(contents: Contents, image: str, evaluator: Body | None) -> Body:
         image=image,
         imagePullPolicy=_pull_policy(image, evaluator),
         args=["python", "-m", "nhx_gym_operator.evaluator", "fetch"],
-        env=[pod_rules.variable(wire.FETCH_PLAN_ENV, contents.fetch.model_dump_json())],
-        mounts=[{"name": VOLUME, "mountPath": wire.RESULTS_DIR}, *(mount for _, mount in contents.keys)],
+        env=[pod_rules.variable(plans.FETCH_PLAN_ENV, contents.fetch.model_dump_json())],
+        mounts=[{"name": VOLUME, "mountPath": mounts.RESULTS_DIR}, *(mount for _, mount in contents.keys)],
         resources=_resources("512Mi"),
         terminationMessagePolicy="FallbackToLogsOnError",
     )

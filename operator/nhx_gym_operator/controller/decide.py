@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from ..api.conditions import FINAL, AcceptedReason, ConditionType, RunReason, SandboxReason, StagedReason
-from ..api.wire import Outcome, Placement
+from ..api.constants import Placement
+from ..api.wire.reports import Outcome
 from ..workloads import pods, secrets
 from ..workloads.workload import Workload
 from . import attempt as attempts

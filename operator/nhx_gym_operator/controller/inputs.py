@@ -19,7 +19,7 @@ from ..api.fileset import ConfigMapSource, FileSet, Purpose
 from ..api.job import JobSpec
 from ..api.resource import first_problem
 from ..api.tree import digest_of
-from ..api.wire import DATASET_NAME
+from ..api.wire.mounts import DATASET_NAME
 from ..workloads.workload import ConfigMapFiles, StagedFiles
 from .cached_reads import CachedReads
 from .kube import CLAIMS, CONFIG_MAPS, FILESETS, RUNTIME_CLASSES, ApiError, Resource

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..api.conditions import AcceptedReason, PodReason
 from ..api.job import AgentEvalJob
-from ..api.wire import Progress
+from ..api.wire.endpoints import Progress
 from .inputs import Inputs, Missing
 from .measuring.findings import Standing
 from .settings import Installation

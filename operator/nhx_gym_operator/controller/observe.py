@@ -11,7 +11,7 @@ from ..api.conditions import FINAL
 from ..api.job import AgentEvalJob
 from ..api.resource import ObjectMeta, first_problem
 from ..api.status import JobStatus
-from ..api.wire import Progress
+from ..api.wire.endpoints import Progress
 from ..workloads import names, storage
 from . import events, podview
 from .caches import Caches

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import aiohttp
 from pydantic import ValidationError
 
-from ..api.wire import IMAGES_HEADER, Progress
+from ..api.wire.endpoints import IMAGES_HEADER, Progress
 from .observation import ProgressSource
 
 INTERVAL_SECONDS = 2.0

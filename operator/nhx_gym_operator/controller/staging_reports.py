@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from ..api.conditions import ConditionType, StagedReason
 from ..api.constants import STAGE_CONTAINERS
-from ..api.wire import STAGE_PLAN_ENV, Staged, StagePlan
+from ..api.wire.plans import STAGE_PLAN_ENV, StagePlan
+from ..api.wire.reports import Staged
 from ..workloads.podspec import plan_in
 from . import podview
 from .draft import StatusDraft

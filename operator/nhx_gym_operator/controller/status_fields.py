@@ -16,7 +16,8 @@ from ..api.constants import (
     CONTAINER_STAGE_DATASET,
 )
 from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD
-from ..api.wire import Aggregate, ModelUsage, Outcome, Progress
+from ..api.wire.endpoints import ModelUsage, Progress
+from ..api.wire.reports import Aggregate, Outcome
 from ..workloads import plans
 from ..workloads.workload import Workload
 from . import podview

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
 
-from ..api.wire import FETCH_PLAN_ENV, FetchPlan
+from ..api.wire.plans import FETCH_PLAN_ENV, FetchPlan
 from .bucket import BucketError, BundleBucket
 from .outcome import unplanned_outcome, write_outcome
 from .plan import Paths, PlanError, load_plan, load_source_secrets, load_stage_plan, load_tokens

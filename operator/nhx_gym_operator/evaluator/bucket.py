@@ -20,7 +20,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import S3Store
 
 from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
-from ..api.wire import BucketAddress
+from ..api.wire.plans import BucketAddress
 from .addresses import AddressRefused, check_host
 from .checked_proxy import CheckedProxy
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..api.conditions import RunReason
-from ..api.wire import Bound, EvaluatorPlan, ModelUsage
+from ..api.wire.endpoints import ModelUsage
+from ..api.wire.plans import Bound, EvaluatorPlan
 from .metering import calls_of
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..api.conditions import RunReason
-from ..api.wire import EvaluatorPlan, FailureClass, Stage
+from ..api.wire.endpoints import Stage
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import FailureClass
 from .collect import AggregatesMissing, Collector
 from .errors import JobFailed
 from .gateway import ModelGateway

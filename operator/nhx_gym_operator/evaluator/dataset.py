@@ -18,7 +18,7 @@ from nhx_evals_sdk.metrics.utils import metric_type_name
 from pydantic import ValidationError
 
 from ..api.conditions import ConditionType, NoticeReason, RunReason
-from ..api.wire import Notice
+from ..api.wire.endpoints import Notice
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE_SPACE = b" \t\r\n"

@@ -12,7 +12,9 @@ from typing import Any
 
 from ..api.conditions import RunReason
 from ..api.constants import CLAIM_LOCATION
-from ..api.wire import EvaluatorPlan, Outcome, Stage
+from ..api.wire.endpoints import Stage
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import Outcome
 from .bucket import BucketError
 from .journal import Journal
 from .outcome import MAX_OUTCOME_MESSAGE

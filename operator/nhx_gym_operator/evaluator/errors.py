@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..api.wire import FailureClass
+from ..api.wire.reports import FailureClass
 
 
 class JobFailed(Exception):

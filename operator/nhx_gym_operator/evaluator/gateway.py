@@ -32,7 +32,9 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from ..api.wire import ROLLOUT_HEADER, FailureClass, ModelRoute, ModelUsage
+from ..api.wire.endpoints import ROLLOUT_HEADER, ModelUsage
+from ..api.wire.plans import ModelRoute
+from ..api.wire.reports import FailureClass
 from .addresses import AddressRefused, check_host
 from .budget import UNBOUNDED, Budget, Spent
 from .call_facts import CallFacts

@@ -22,13 +22,8 @@ from pydantic import ValidationError
 
 from ..api.conditions import RunReason
 from ..api.gym_models import TOKEN_ENV, model_settings, search_path
-from ..api.wire import (
-    EVALUATOR_PLAN_ENV,
-    EVALUATOR_PORT,
-    HOST_LOG_LIMIT_BYTES,
-    GymTarget,
-    ModelRoute,
-)
+from ..api.wire.endpoints import EVALUATOR_PORT, HOST_LOG_LIMIT_BYTES
+from ..api.wire.plans import EVALUATOR_PLAN_ENV, GymTarget, ModelRoute
 from .errors import JobFailed
 from .gym_logs import with_log
 from .process_group import end_group

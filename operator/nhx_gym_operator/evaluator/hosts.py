@@ -19,7 +19,8 @@ from pathlib import Path
 import aiohttp
 
 from ..api.conditions import SandboxReason
-from ..api.wire import HOST_HEALTH_PATH, HOST_PORT, FailureClass, HostRegistration, HostState, http_url
+from ..api.wire.endpoints import HOST_HEALTH_PATH, HOST_PORT, HostRegistration, HostState, http_url
+from ..api.wire.reports import FailureClass
 from .errors import JobFailed
 from .gym_logs import GymEnd, host_log, last_lines, with_log
 from .progress import ProgressState

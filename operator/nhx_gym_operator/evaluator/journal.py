@@ -20,7 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..api.wire import FailureClass
+from ..api.wire.reports import FailureClass
 from .metering import Counted
 from .rollouts import Failure, RolloutKey
 

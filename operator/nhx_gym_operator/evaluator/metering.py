@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ..api.wire import Latency, ModelUsage
+from ..api.wire.endpoints import Latency, ModelUsage
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """An event larger than this passes unread: it is forwarded, but neither metered nor understood."""

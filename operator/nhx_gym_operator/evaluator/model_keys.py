@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..api.wire import ModelRoute
+from ..api.wire.plans import ModelRoute
 
 
 class ModelKeyError(ValueError):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..api.wire import ModelRoute
+from ..api.wire.plans import ModelRoute
 
 _MODEL_CHOICE = re.compile(r"models|(.*_)?fallbacks?|route|model_list|user_config|api_base|base_url", re.IGNORECASE)
 """Fields by which some servers take another model or endpoint than `model` says: OpenRouter's `models` and `route`,

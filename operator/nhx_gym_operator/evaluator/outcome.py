@@ -18,7 +18,9 @@ from nhx_evals_sdk.values.results import AggregateScore
 
 from ..api.conditions import RunReason
 from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD_PREFIX, STATISTICS, encode_outcome
-from ..api.wire import Aggregate, EvaluatorPlan, FailureClass, ModelUsage, Outcome, Progress, Stage
+from ..api.wire.endpoints import ModelUsage, Progress, Stage
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import Aggregate, FailureClass, Outcome
 from .plan import Paths
 from .rollouts import Failure
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ..api import wire
-from ..api.constants import POLICY_MODEL
+from ..api.constants import POLICY_MODEL, Placement
 from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
-from ..api.wire import EvaluatorPlan, Message, Placement, StagePlan
+from ..api.wire import mounts, plans, reports
+from ..api.wire.message import Message
+from ..api.wire.plans import EvaluatorPlan, StagePlan
 
 log = logging.getLogger(__name__)
 
 _SECRET_FIELDS = {
-    wire.AUTHORIZATION: "source.http.authorization",
+    mounts.AUTHORIZATION: "source.http.authorization",
     ACCESS_KEY_ID: "source.s3.credentials.accessKeyId",
     SECRET_ACCESS_KEY: "source.s3.credentials.secretAccessKey",
     SESSION_TOKEN: "source.s3.credentials.sessionToken",
@@ -33,19 +34,19 @@ class PlanError(ValueError):
 class Paths:
     """Every place that the evaluator reads or writes. The defaults are the pod's mounts."""
 
-    results: Path = Path(wire.RESULTS_DIR)
-    work: Path = Path(wire.WORK_DIR)
-    source: Path = Path(wire.SOURCE_DIR)
-    source_secrets: Path = Path(wire.SOURCE_SECRETS_DIR)
-    environment: Path = Path(wire.ENVIRONMENT_DIR)
-    staged_dataset: Path = Path(wire.DATASET_FILE)
-    bundled_datasets: Path = Path(wire.BUNDLED_DATASETS_DIR)
-    model_keys: Path = Path(wire.MODEL_KEYS_DIR)
-    model_certificates: Path = Path(wire.MODEL_CERTIFICATES_DIR)
-    tokens: Path = Path(wire.TOKENS_DIR)
-    dataset: Path = Path(wire.DATASET_DIR)
-    object_store: Path = Path(wire.OBJECT_STORE_DIR)
-    termination_log: Path = Path(wire.TERMINATION_LOG)
+    results: Path = Path(mounts.RESULTS_DIR)
+    work: Path = Path(mounts.WORK_DIR)
+    source: Path = Path(mounts.SOURCE_DIR)
+    source_secrets: Path = Path(mounts.SOURCE_SECRETS_DIR)
+    environment: Path = Path(mounts.ENVIRONMENT_DIR)
+    staged_dataset: Path = Path(mounts.DATASET_FILE)
+    bundled_datasets: Path = Path(mounts.BUNDLED_DATASETS_DIR)
+    model_keys: Path = Path(mounts.MODEL_KEYS_DIR)
+    model_certificates: Path = Path(mounts.MODEL_CERTIFICATES_DIR)
+    tokens: Path = Path(mounts.TOKENS_DIR)
+    dataset: Path = Path(mounts.DATASET_DIR)
+    object_store: Path = Path(mounts.OBJECT_STORE_DIR)
+    termination_log: Path = Path(reports.TERMINATION_LOG)
 
     @property
     def source_certificates(self) -> Path:
@@ -53,11 +54,11 @@ class Paths:
 
     @property
     def journal(self) -> Path:
-        return self.results / Path(wire.JOURNAL).name
+        return self.results / Path(mounts.JOURNAL).name
 
     @property
     def log(self) -> Path:
-        return self.results / Path(wire.EVALUATOR_LOG).name
+        return self.results / Path(mounts.EVALUATOR_LOG).name
 
     def logs(self) -> list[Path]:
         """The evaluator's log, what went before it first."""
@@ -89,15 +90,15 @@ class Tokens:
 
 def load_plan(environment: Mapping[str, str]) -> EvaluatorPlan:
     """The plan in `EVALUATOR_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
-    plan = _plan(EvaluatorPlan, environment, wire.EVALUATOR_PLAN_ENV)
+    plan = _plan(EvaluatorPlan, environment, plans.EVALUATOR_PLAN_ENV)
     if not any(route.name == POLICY_MODEL for route in plan.models):
-        raise PlanError(f"{wire.EVALUATOR_PLAN_ENV} names no model `{POLICY_MODEL}`")
+        raise PlanError(f"{plans.EVALUATOR_PLAN_ENV} names no model `{POLICY_MODEL}`")
     return plan
 
 
 def load_stage_plan(environment: Mapping[str, str]) -> StagePlan:
     """The plan in `STAGE_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
-    return _plan(StagePlan, environment, wire.STAGE_PLAN_ENV)
+    return _plan(StagePlan, environment, plans.STAGE_PLAN_ENV)
 
 
 def _plan[Plan: Message](model: type[Plan], environment: Mapping[str, str], variable: str) -> Plan:

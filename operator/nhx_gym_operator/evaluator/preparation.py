@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
 from ..api.conditions import RunReason
-from ..api.wire import EvaluatorPlan, FailureClass
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import FailureClass
 from .dataset import Dataset, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
 from .gateway import field_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..api.wire import Notice, Progress, Stage
+from ..api.wire.endpoints import Notice, Progress, Stage
 
 
 @dataclass

@@ -13,7 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..api.wire import EvaluatorPlan, ModelUsage
+from ..api.wire.endpoints import ModelUsage
+from ..api.wire.plans import EvaluatorPlan
 from .call_facts import CallFacts
 from .dataset import Dataset
 from .plan import Paths

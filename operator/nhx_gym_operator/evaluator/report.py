@@ -17,7 +17,8 @@ from typing import Any
 
 from nhx_evals_sdk.agent_eval.persistence import DASHBOARD_FILENAME
 
-from ..api.wire import ModelUsage, Outcome
+from ..api.wire.endpoints import ModelUsage
+from ..api.wire.reports import Outcome
 from .journal import Journal
 from .metering import calls_of
 from .rollouts import MODEL_CALLS, MODEL_USAGE, Failure, Rollout

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 
 from ..api.conditions import RunReason
-from ..api.wire import EvaluatorPlan, Outcome
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import Outcome
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .gym_logs import GymEnd, with_log

@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..api.conditions import ConditionType, NoticeReason
-from ..api.wire import FailureClass, ModelUsage, Notice
+from ..api.wire.endpoints import ModelUsage, Notice
+from ..api.wire.reports import FailureClass
 from .metering import CallCost, count
 from .rollouts import MAX_FAILURE_MESSAGE, Failure, RolloutKey
 

@@ -18,7 +18,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.records import (
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import _agent_never_ran
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 
-from ..api.wire import FailureClass
+from ..api.wire.reports import FailureClass
 from .untrusted import MAX_NUMBER, readable, strict_json, well_formed
 
 AGENT_REF = "agent_ref"

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..api.conditions import RunReason
-from ..api.wire import EvaluatorPlan, FailureClass, Outcome, Stage
+from ..api.wire.endpoints import Stage
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import FailureClass, Outcome
 from .collect import Collector
 from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts

@@ -29,7 +29,9 @@ from nhx_evals_sdk.agent_eval.tasks import AgentEvalRunConfig, AgentEvalTask
 from nhx_evals_sdk.agent_eval.trials import AgentEvalTrial, RunnerInfo, TrialError
 from nhx_evals_sdk.values.results import AggregateScore
 
-from ..api.wire import EvaluatorPlan, FailureClass, Placement
+from ..api.constants import Placement
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import FailureClass
 from .journal import Journal
 from .outcome import SDK_PACKAGE, own_versions
 from .rollouts import AGENT_REF, MODEL_CALLS, MODEL_USAGE, Failure, Rollout, RolloutKey, rollouts_of, task_row

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from ..api import wire
 from ..api.conditions import RunReason
-from ..api.wire import EvaluatorPlan, FailureClass, Placement
+from ..api.constants import Placement
+from ..api.wire import endpoints
+from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.reports import FailureClass
 from .addresses import CheckedResolver
 from .budget import Budget
 from .errors import JobFailed
@@ -35,9 +37,9 @@ class Ports:
     """Where the API and its canary listen; `host` None is every address. `hosts` is where gym hosts do."""
 
     host: str | None = None
-    api: int = wire.EVALUATOR_PORT
-    canary: int = wire.CANARY_PORT
-    hosts: int | None = wire.HOST_PORT
+    api: int = endpoints.EVALUATOR_PORT
+    canary: int = endpoints.CANARY_PORT
+    hosts: int | None = endpoints.HOST_PORT
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import TypeAdapter, ValidationError
 
-from ..api import wire
-from ..api.wire import HostRegistration
+from ..api.wire import endpoints
+from ..api.wire.endpoints import HostRegistration
 from .gateway import CALL_PATHS, CALLER, LOCAL_CALLER, MAX_REQUEST_BYTES, ModelGateway
 from .hosts import HostRegistry
 from .plan import Tokens
@@ -69,12 +69,12 @@ def make_app(services: Services) -> web.Application:
     app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[_logged, _authorized(services.tokens)])
     api = _Api(services)
     calls = "|".join(CALL_PATHS)
-    prefix = wire.MODEL_PATH
-    app.router.add_get(wire.HEALTH_PATH, api.health)
-    app.router.add_get(wire.PROGRESS_PATH, api.progress)
-    app.router.add_post(wire.HOSTS_PATH, api.register)
-    app.router.add_post(wire.HOST_LOG_PATH, api.host_log)
-    app.router.add_get(wire.ENVIRONMENT_PATH, api.environment)
+    prefix = endpoints.MODEL_PATH
+    app.router.add_get(endpoints.HEALTH_PATH, api.health)
+    app.router.add_get(endpoints.PROGRESS_PATH, api.progress)
+    app.router.add_post(endpoints.HOSTS_PATH, api.register)
+    app.router.add_post(endpoints.HOST_LOG_PATH, api.host_log)
+    app.router.add_get(endpoints.ENVIRONMENT_PATH, api.environment)
     app.router.add_get(f"{prefix}/models", services.gateway.list_models)
     app.router.add_post(f"{prefix}/{{path:{calls}}}", services.gateway.call)
     return app
@@ -109,7 +109,7 @@ class _Api:
         return web.json_response({"status": "ok"})
 
     async def progress(self, request: web.Request) -> web.Response:
-        self._services.progress.images |= _digests(request.headers.get(wire.IMAGES_HEADER, ""))
+        self._services.progress.images |= _digests(request.headers.get(endpoints.IMAGES_HEADER, ""))
         usage = self._services.gateway.usage()
         progress = self._services.progress.snapshot().model_copy(update={"usage": usage})
         return web.Response(body=progress.model_dump_json().encode(), content_type="application/json")
@@ -140,10 +140,10 @@ class _Api:
         with hosts.log_file(request[CALLER]).open("wb") as file:
             async for chunk in request.content.iter_any():
                 size += len(chunk)
-                if size > wire.HOST_LOG_LIMIT_BYTES:
-                    return _refused(413, f"a log has at most {wire.HOST_LOG_LIMIT_BYTES} bytes")
+                if size > endpoints.HOST_LOG_LIMIT_BYTES:
+                    return _refused(413, f"a log has at most {endpoints.HOST_LOG_LIMIT_BYTES} bytes")
                 file.write(chunk)
-        killed = request.headers.get(wire.KILLED_HEADER, "")
+        killed = request.headers.get(endpoints.KILLED_HEADER, "")
         hosts.ended(request[CALLER], int(killed) if killed.isdecimal() and len(killed) < 6 else 0)
         return web.json_response({"status": "kept"})
 
@@ -151,7 +151,7 @@ class _Api:
         environment = self._services.environment
         if environment is None:
             return _refused(404, "this job has no staged environment")
-        headers = {wire.ENVIRONMENT_DIGEST_HEADER: environment.digest, "Content-Type": "application/x-tar"}
+        headers = {endpoints.ENVIRONMENT_DIGEST_HEADER: environment.digest, "Content-Type": "application/x-tar"}
         return web.FileResponse(environment.archive, headers=headers)
 
 
@@ -160,10 +160,10 @@ def _authorized(tokens: Tokens) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path == wire.HEALTH_PATH:
+        if request.path == endpoints.HEALTH_PATH:
             return await handler(request)
         given = request.headers.get("Authorization", "").removeprefix(_BEARER).encode()
-        if request.path == wire.PROGRESS_PATH:
+        if request.path == endpoints.PROGRESS_PATH:
             allowed = _equal(given, tokens.progress)
         else:
             # Every token is compared, so that the time taken says nothing about which one it was.

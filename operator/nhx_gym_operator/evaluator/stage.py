@@ -27,7 +27,9 @@ from sandboxed_gym.environment_package import (
 from yarl import URL
 
 from ..api.tree import STAGED_MANIFEST, tree_digest, tree_files
-from ..api.wire import AUTHORIZATION, Staged, StagePlan
+from ..api.wire.mounts import AUTHORIZATION
+from ..api.wire.plans import StagePlan
+from ..api.wire.reports import Staged
 from .plan import Paths
 from .server import StagedEnvironment
 from .sources.archives import MAX_BYTES, MAX_ENTRIES, unpack
@@ -43,8 +45,8 @@ log = logging.getLogger(__name__)
 
 def stage(plan: StagePlan, paths: Paths, secrets: Mapping[str, str]) -> Staged:
     """Bring the plan's FileSet in, verify and describe it. What an earlier try left is removed first, so that a
-    container that starts again does the same again. `secrets` are those of the source, by the names of `api.wire`.
-    Raises `StagingError`."""
+    container that starts again does the same again. `secrets` are those of the source, by the names of
+    `api.wire.mounts` and `api.object_store`. Raises `StagingError`."""
     with tempfile.TemporaryDirectory(prefix="stage-") as scratch:
         tree = paths.environment if plan.dataset is None else Path(scratch, "set")
         _empty(tree)

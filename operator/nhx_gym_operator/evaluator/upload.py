@@ -6,7 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from ..api.wire import UploadPlan
+from ..api.wire.plans import UploadPlan
 from .bucket import BucketError, BundleBucket
 
 FIELD = "spec.results.objectStore"

@@ -9,7 +9,7 @@ import sys
 
 from pydantic import ValidationError
 
-from ..api.wire import CANARY_PLAN_ENV, HOST_PLAN_ENV, CanaryPlan, GatePlan, HostPlan
+from ..api.wire.plans import CANARY_PLAN_ENV, HOST_PLAN_ENV, CanaryPlan, GatePlan, HostPlan
 
 _CANARY = ("canary-listen", "canary-reach", "canary-refused")
 

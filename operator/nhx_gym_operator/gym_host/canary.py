@@ -16,15 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pydantic import ValidationError
 
-from ..api.wire import (
-    CANARY_PORT,
-    EVALUATOR_PORT,
-    HEALTH_PATH,
-    CanaryPlan,
-    CanaryReport,
-    GateTarget,
-    Kernel,
-)
+from ..api.wire.endpoints import CANARY_PORT, EVALUATOR_PORT, HEALTH_PATH
+from ..api.wire.plans import CanaryPlan, GateTarget
+from ..api.wire.reports import CanaryReport, Kernel
 from . import facts, gate
 
 PAUSE_S = 0.2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from ..api.wire import (
+from ..api.wire.endpoints import (
     ENVIRONMENT_DIGEST_HEADER,
     ENVIRONMENT_PATH,
     HOST_LOG_PATH,

@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from ..api.wire import Kernel
+from ..api.wire.reports import Kernel
 
 _DISTRIBUTIONS = ("nemo-gym", "nemo-sandboxed-gym", "ray")
 _SYSLOG_ACTION_READ_ALL = 3

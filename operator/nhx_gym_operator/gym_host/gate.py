@@ -20,16 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..api.wire import (
-    GATE_OPEN_EXIT_CODE,
-    HEALTH_PATH,
-    KUBELET_PORT,
-    NODE_ADDRESSES_ENV,
-    NODE_HOST,
-    TERMINATION_LOG,
-    GatePlan,
-    GateTarget,
-)
+from ..api.wire.endpoints import HEALTH_PATH, KUBELET_PORT
+from ..api.wire.plans import NODE_ADDRESSES_ENV, NODE_HOST, GatePlan, GateTarget
+from ..api.wire.reports import GATE_OPEN_EXIT_CODE, TERMINATION_LOG
 from . import link_local
 
 ROUNDS_IN_A_ROW = 3

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..api.wire import HOST_ANSWER_LIMIT_BYTES, WORK_DIR
+from ..api.wire.endpoints import HOST_ANSWER_LIMIT_BYTES
+from ..api.wire.mounts import WORK_DIR
 
 _POLL_S = 0.2
 _OBJECT_STORE_BYTES = 256 << 20

@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 
 from ..api.gym_models import TOKEN_ENV, model_settings, search_path
-from ..api.wire import ENVIRONMENT_DIR, WORK_DIR, GymTarget, HostPlan
+from ..api.wire.mounts import ENVIRONMENT_DIR, WORK_DIR
+from ..api.wire.plans import GymTarget, HostPlan
 
 VENVS_DIR = f"{WORK_DIR}/venvs"
 """Where a job with a package gets its links; the image's own folder is read-only."""

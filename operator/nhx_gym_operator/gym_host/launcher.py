@@ -20,17 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..api.wire import (
-    ENVIRONMENT_DIR,
-    HOST_PORT,
-    TERMINATION_LIMIT_BYTES,
-    TERMINATION_LOG,
-    TOKENS_DIR,
-    WORK_DIR,
-    HostPlan,
-    HostRegistration,
-    HostState,
-)
+from ..api.wire.endpoints import HOST_PORT, HostRegistration, HostState
+from ..api.wire.mounts import ENVIRONMENT_DIR, TOKENS_DIR, WORK_DIR
+from ..api.wire.plans import HostPlan
+from ..api.wire.reports import TERMINATION_LIMIT_BYTES, TERMINATION_LOG
 from . import environment, facts, gym_config, processes, requirements
 from .evaluator_client import EvaluatorClient, EvaluatorError
 from .gym import Gym

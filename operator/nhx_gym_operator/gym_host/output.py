@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..api.wire import HOST_LOG_LIMIT_BYTES
+from ..api.wire.endpoints import HOST_LOG_LIMIT_BYTES
 
 TAIL_LINES = 80
 LINE_LIMIT = 500

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from ..api.wire import HOST_AGGREGATE_PATH, HOST_HEALTH_PATH, HOST_ROLLOUTS_PATH, HOST_SHUTDOWN_PATH
+from ..api.wire.endpoints import HOST_AGGREGATE_PATH, HOST_HEALTH_PATH, HOST_ROLLOUTS_PATH, HOST_SHUTDOWN_PATH
 
 BACKLOG = 1024
 """An evaluator opens one connection per concurrent rollout, all at once. The stock server's 5 resets them."""

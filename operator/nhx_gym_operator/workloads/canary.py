@@ -18,7 +18,8 @@ from ..api.constants import (
     SUBJECT_ANNOTATION,
     Role,
 )
-from ..api.wire import CANARY_PLAN_ENV, CANARY_PORT, EVALUATOR_PORT, CanaryPlan
+from ..api.wire.endpoints import CANARY_PORT, EVALUATOR_PORT
+from ..api.wire.plans import CANARY_PLAN_ENV, CanaryPlan
 from . import network, plans, podspec
 from .options import WorkloadOptions
 from .pods import HOST_MODULE, NO_DNS

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ..api.constants import ATTEMPT_LABEL, JOB_UID_LABEL, MANAGED_BY, MANAGED_BY_LABEL, ROLE_LABEL, Role
-from ..api.wire import Placement
+from ..api.constants import ATTEMPT_LABEL, JOB_UID_LABEL, MANAGED_BY, MANAGED_BY_LABEL, ROLE_LABEL, Placement, Role
 
 _PLAIN_BASE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _BASE_LENGTH = 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api.constants import Role
-from ..api.wire import CANARY_PORT, EVALUATOR_PORT, HOST_PORT, Placement
+from ..api.constants import Placement, Role
+from ..api.wire.endpoints import CANARY_PORT, EVALUATOR_PORT, HOST_PORT
 from . import names
 from .workload import Workload
 

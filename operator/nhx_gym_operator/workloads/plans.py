@@ -1,4 +1,4 @@
-"""The plans that pods are started with: what `api.wire` says an evaluator and a host are told."""
+"""The plans that pods are started with: what `api.wire.plans` says an evaluator and a host are told."""
 
 from __future__ import annotations
 
@@ -7,21 +7,9 @@ from ..api.limits import operators_setting, users_field
 from ..api.models import ModelSpec
 from ..api.results import ObjectStoreResults
 from ..api.tasks import Dataset
-from ..api.wire import (
-    BUNDLED_DATASETS_DIR,
-    CANARY_PORT,
-    DATASET_DIR,
-    DATASET_FILE,
-    KUBELET_PORT,
-    NODE_HOST,
-    Bound,
-    EvaluatorPlan,
-    GateTarget,
-    GymTarget,
-    HostPlan,
-    ModelRoute,
-    UploadPlan,
-)
+from ..api.wire.endpoints import CANARY_PORT, KUBELET_PORT
+from ..api.wire.mounts import BUNDLED_DATASETS_DIR, DATASET_DIR, DATASET_FILE
+from ..api.wire.plans import NODE_HOST, Bound, EvaluatorPlan, GateTarget, GymTarget, HostPlan, ModelRoute, UploadPlan
 from . import storage
 from .workload import ApiAddresses, Workload
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ..api import pod_rules
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ORDINAL_LABEL, Role
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ORDINAL_LABEL, Placement, Role
 from ..api.object_store import key_volumes
-from ..api.wire import (
+from ..api.wire.endpoints import EVALUATOR_PORT, HOST_PORT
+from ..api.wire.mounts import (
     DATASET_DIR,
     ENVIRONMENT_DIR,
-    EVALUATOR_PLAN_ENV,
-    EVALUATOR_PORT,
-    HOST_PLAN_ENV,
-    HOST_PORT,
     MODEL_CERTIFICATES_DIR,
     MODEL_KEYS_DIR,
     OBJECT_STORE_DIR,
     RESULTS_DIR,
     TOKENS_DIR,
     WORK_DIR,
-    Placement,
 )
+from ..api.wire.plans import EVALUATOR_PLAN_ENV, HOST_PLAN_ENV
 from . import names, plans, podspec, secrets, staging
 from .podspec import mount, scratch, secret_volume
 from .workload import ConfigMapFiles, StagedFiles, Workload

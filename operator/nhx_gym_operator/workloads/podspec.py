@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from ..api import pod_rules
 from ..api.constants import Role
 from ..api.object_store import SECRET_MODE
-from ..api.wire import NODE_ADDRESSES_ENV
+from ..api.wire.plans import NODE_ADDRESSES_ENV
 from .options import EPHEMERAL_STORAGE, PodOptions, WorkloadOptions
 from .workload import Workload
 

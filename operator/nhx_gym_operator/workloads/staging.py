@@ -11,17 +11,8 @@ from ..api.constants import CONTAINER_STAGE, CONTAINER_STAGE_DATASET
 from ..api.fileset import FileSetSpec
 from ..api.object_store import CertificateSource, key_volumes
 from ..api.resource import SecretValue
-from ..api.wire import (
-    AUTHORIZATION,
-    DATASET_DIR,
-    ENVIRONMENT_DIR,
-    SOURCE_DIR,
-    SOURCE_SECRETS_DIR,
-    STAGE_PLAN_ENV,
-    HttpFetch,
-    S3Fetch,
-    StagePlan,
-)
+from ..api.wire.mounts import AUTHORIZATION, DATASET_DIR, ENVIRONMENT_DIR, SOURCE_DIR, SOURCE_SECRETS_DIR
+from ..api.wire.plans import STAGE_PLAN_ENV, HttpFetch, S3Fetch, StagePlan
 from . import podspec
 from .options import WorkloadOptions
 from .podspec import mount, scratch

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..api.constants import API_VERSION, JOB_ANNOTATION, JOB_KIND, Role
+from ..api.constants import API_VERSION, JOB_ANNOTATION, JOB_KIND, Placement, Role
 from ..api.fileset import FileSetSpec
 from ..api.job import JobSpec
-from ..api.wire import EVALUATOR_PORT, Placement, http_url
+from ..api.wire.endpoints import EVALUATOR_PORT, http_url
 from . import names
 from .options import WorkloadOptions
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nhx_gym_operator.api.wire import GATE_OPEN_EXIT_CODE, Stage
+from nhx_gym_operator.api.wire.endpoints import Stage
+from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.controller.attempt import Attempt
 from nhx_gym_operator.controller.policies import hosts
 from nhx_gym_operator.workloads import pods

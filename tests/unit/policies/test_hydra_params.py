@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhx_gym_operator.api.wire import Placement
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.controller.policies import hydra_params
 from support.controller_values import job
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from nhx_gym_operator.api.conditions import PodReason
-from nhx_gym_operator.api.wire import Placement
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.controller.observation import PodsRefused
 from nhx_gym_operator.controller.policies import infrastructure
 from support.controller_values import NOW, SERVICE_IP, job, live_service, observe, workload

@@ -3,7 +3,7 @@
 import pytest
 
 from nhx_gym_operator.api.outcome import encode_outcome
-from nhx_gym_operator.api.wire import Stage
+from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.controller.attempt import Attempt
 from nhx_gym_operator.controller.clock import format_time
 from nhx_gym_operator.controller.policies import retry

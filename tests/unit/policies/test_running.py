@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhx_gym_operator.api.wire import Stage
+from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.controller.draft import StatusDraft
 from nhx_gym_operator.controller.policies import running
 from support.controller_values import NOW, accepted_status, condition, job, progress

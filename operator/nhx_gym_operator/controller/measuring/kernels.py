@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...api.wire import Kernel
+from ...api.wire.reports import Kernel
 from .findings import Verdict
 
 _GVISOR = "Starting gVisor"

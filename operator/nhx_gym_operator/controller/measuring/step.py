@@ -22,7 +22,7 @@ from ...api.constants import (
     SUBJECT_ANNOTATION,
     Role,
 )
-from ...api.wire import GATE_OPEN_EXIT_CODE, CanaryReport
+from ...api.wire.reports import GATE_OPEN_EXIT_CODE, CanaryReport
 from ...workloads import canary as canaries
 from ...workloads.canary import Canary
 from .. import podview

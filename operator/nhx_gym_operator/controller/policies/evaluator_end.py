@@ -7,7 +7,7 @@ from typing import Any
 from ...api.conditions import ConditionType, RunReason
 from ...api.constants import CONTAINER_EVALUATE
 from ...api.outcome import OutcomeError, decode_outcome
-from ...api.wire import Outcome
+from ...api.wire.reports import Outcome
 from .. import podview
 from ..draft import StatusDraft
 

@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 from ...api.conditions import PodReason, SandboxReason
 from ...api.constants import CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
 from ...api.pod_rules import CONTAINER_SECURITY
-from ...api.wire import GATE_OPEN_EXIT_CODE, HOST_PLAN_ENV, HostPlan, Progress, Stage
+from ...api.wire.endpoints import Progress, Stage
+from ...api.wire.plans import HOST_PLAN_ENV, HostPlan
+from ...api.wire.reports import GATE_OPEN_EXIT_CODE
 from ...workloads.pods import TOKENS_VOLUME
 from ...workloads.podspec import plan_in
 from .. import podview

@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...api import credentials, gym_models
+from ...api.constants import Placement
 from ...api.job import JobSpec
 from ...api.models import ModelSpec
-from ...api.wire import Placement
 
 FIELD = "spec.target.gym.hydraParams"
 MAX_BYTES = 64 * 1024

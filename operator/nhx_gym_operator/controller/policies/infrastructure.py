@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...api.wire import Placement
+from ...api.constants import Placement
 from ...workloads import network, storage
 from ...workloads.workload import Workload
 from ..manifests import contains, equals

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...api.conditions import AcceptedReason
-from ...api.constants import Isolation
+from ...api.constants import Isolation, Placement
 from ...api.job import JobSpec
 from ...api.status import MAX_PLACEMENT_REASON
-from ...api.wire import Placement
 from ..inputs import Missing
 from ..measuring.findings import Standing, State
 from ..observation import JobRefused

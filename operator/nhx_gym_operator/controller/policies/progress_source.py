@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.constants import CONTAINER_EVALUATE
-from ...api.wire import EVALUATOR_PORT, PROGRESS_PATH, http_url
+from ...api.wire.endpoints import EVALUATOR_PORT, PROGRESS_PATH, http_url
 from ...workloads import tokens
 from .. import podview
 from ..observation import Observation, ProgressSource

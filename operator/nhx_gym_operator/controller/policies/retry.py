@@ -14,7 +14,7 @@ from typing import Any
 
 from ...api.conditions import ConditionType, RunReason
 from ...api.constants import CONTAINER_EVALUATE
-from ...api.wire import Progress, Stage
+from ...api.wire.endpoints import Progress, Stage
 from .. import podview
 from ..attempt import Attempt, last_evaluator
 from ..clock import format_time, parse_time, seconds_since

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...api.conditions import ConditionType, PodReason, RunReason
-from ...api.wire import Progress, Stage
+from ...api.wire.endpoints import Progress, Stage
 from ..draft import StatusDraft
 
 _WORDS = {

@@ -6,10 +6,10 @@ import re
 
 from ...api import bundled
 from ...api.conditions import AcceptedReason
+from ...api.constants import Placement
 from ...api.job import JobSpec
 from ...api.limits import operators_setting, users_field
 from ...api.target import NO_PROXIES, PROXY_VARIABLE
-from ...api.wire import Placement
 from ...workloads.options import Images, Limits
 from ..observation import JobRefused
 from . import hydra_params

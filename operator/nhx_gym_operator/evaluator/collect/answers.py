@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import aiohttp
 from sandboxed_gym.host.models import render_host_error
 
-from ...api.wire import HOST_ANSWER_LIMIT_BYTES
+from ...api.wire.endpoints import HOST_ANSWER_LIMIT_BYTES
 from ..memory import Room, json_values
 from ..untrusted import strict_json
 

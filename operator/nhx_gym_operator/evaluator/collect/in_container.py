@@ -31,7 +31,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_T
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
 
 from ...api.conditions import RunReason, SandboxReason
-from ...api.wire import FailureClass
+from ...api.wire.reports import FailureClass
 from ..errors import JobFailed
 from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines

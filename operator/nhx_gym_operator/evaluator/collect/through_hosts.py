@@ -22,13 +22,9 @@ from typing import Any, Self
 import aiohttp
 from sandboxed_gym.host.models import DEFAULT_ROLLOUT_MAX_ATTEMPTS, DEFAULT_ROLLOUT_TIMEOUT_S
 
-from ...api.wire import (
-    HOST_AGGREGATE_PATH,
-    HOST_ROLLOUTS_PATH,
-    HOST_SHUTDOWN_PATH,
-    FailureClass,
-    GymTarget,
-)
+from ...api.wire.endpoints import HOST_AGGREGATE_PATH, HOST_ROLLOUTS_PATH, HOST_SHUTDOWN_PATH
+from ...api.wire.plans import GymTarget
+from ...api.wire.reports import FailureClass
 from ..gym_logs import ENV_LOG, GymEnd
 from ..hosts import Host, HostRegistry
 from ..rollout_calls import RolloutCalls

@@ -20,7 +20,7 @@ from obstore.store import S3Store
 from yarl import URL
 
 from ...api.object_store import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
-from ...api.wire import S3Fetch
+from ...api.wire.plans import S3Fetch
 from ..addresses import AddressRefused, check_host
 from ..checked_proxy import CheckedProxy
 from .archives import MAX_BYTES, MAX_ENTRIES
@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 
 class SourceBucket:
-    """One bucket, as the plan and the mounted keys say. `keys` are by the names of `api.wire`; none: anonymous."""
+    """One bucket, as the plan and the mounted keys say. `keys` are by the names of `api.object_store`; none:
+    anonymous."""
 
     def __init__(self, fetch: S3Fetch, keys: Mapping[str, str], ca_file: Path) -> None:
         self._fetch = fetch
