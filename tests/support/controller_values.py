@@ -204,7 +204,7 @@ def observe(owner: AgentEvalJob | None = None, of: Workload | None = None, **cha
     """An observation in which everything of a running sandboxed job is there, apart from `changes`."""
     owner = owner or job(status=accepted_status())
     of = of or workload(owner)
-    claim = storage.results_claim(of)
+    claim = storage.own_claim(of)
     sandboxed = of.placement is Placement.SANDBOXED
     values: dict[str, Any] = {
         "job": owner,

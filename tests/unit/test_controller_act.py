@@ -227,7 +227,7 @@ def test_a_merge_patch_says_what_differs_and_no_more(old, new, patch):
     assert merge_patch(old, new) == patch
 
 
-RETAINED = storage.results_claim(
+RETAINED = storage.own_claim(
     workload(job(results={"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}))
 )
 

@@ -33,7 +33,7 @@ def prepared(**changes):
     values = {
         "service": live_service(of),
         "policies": tuple(live(policy) for policy in network.network_policies(of)),
-        "claim": live(storage.results_claim(of)),
+        "claim": live(storage.own_claim(of)),
     }
     return new(**(values | changes))
 

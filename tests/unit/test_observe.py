@@ -68,7 +68,7 @@ RETAINED = {"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}
 @pytest.mark.parametrize("results", [RETAINED, {"persistentVolumeClaim": {"size": "1Gi"}}])
 async def test_the_jobs_claim_is_found_with_and_without_an_owner(caches, results):
     of = job(results=results, status=accepted_status())
-    claim = versioned(live(storage.results_claim(workload(of))))
+    claim = versioned(live(storage.own_claim(workload(of))))
     caches[CLAIMS].put(claim)
     seen = await Observer(installation(), caches, Inputs()).observe(raw(of), None, None)
     assert seen.claim == claim
@@ -77,7 +77,7 @@ async def test_the_jobs_claim_is_found_with_and_without_an_owner(caches, results
 @pytest.mark.parametrize("labels", [{"evals.nhx.io/job-uid": "another"}, {"evals.nhx.io/retained": "no"}])
 async def test_a_claim_without_an_owner_is_another_jobs_unless_its_labels_say_so(caches, labels):
     of = job(results=RETAINED, status=accepted_status())
-    claim = versioned(live(storage.results_claim(workload(of))))
+    claim = versioned(live(storage.own_claim(workload(of))))
     claim["metadata"]["labels"] |= labels
     caches[CLAIMS].put(claim)
     assert (await Observer(installation(), caches, Inputs()).observe(raw(of), None, None)).claim is None

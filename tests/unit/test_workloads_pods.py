@@ -523,7 +523,7 @@ def test_results_lie_where_the_job_says(results, volume, location):
 
 
 def test_a_claim_is_made_only_when_the_job_asks_for_a_new_one():
-    claim = storage.results_claim(
+    claim = storage.own_claim(
         sandboxed(spec={"results": {"persistentVolumeClaim": {"size": "2Gi", "storageClassName": "fast"}}})
     )
     assert claim["metadata"]["name"] == "mcqa-results"
@@ -533,18 +533,18 @@ def test_a_claim_is_made_only_when_the_job_asks_for_a_new_one():
         "storageClassName": "fast",
     }
     for other in ({"emptyDir": {}}, {"persistentVolumeClaim": {"claimName": "mine"}}):
-        assert storage.results_claim(sandboxed(spec={"results": other})) is None
+        assert storage.own_claim(sandboxed(spec={"results": other})) is None
 
 
 def test_a_claim_that_is_to_stay_has_no_owner_and_can_be_found_by_its_label():
     retained = {"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}
-    first = storage.results_claim(sandboxed(uid="11111111-aaaa", spec={"results": retained}))
+    first = storage.own_claim(sandboxed(uid="11111111-aaaa", spec={"results": retained}))
     assert "ownerReferences" not in first["metadata"]
     assert first["metadata"]["labels"]["evals.nhx.io/retained"] == "true"
     assert first["metadata"]["annotations"]["evals.nhx.io/job"] == "mcqa"
     reads = first["metadata"]["annotations"]["evals.nhx.io/image"]
     assert reads == main_container(pods.evaluator_pod(sandboxed()))["image"]
-    deleted = storage.results_claim(sandboxed(spec={"results": {"persistentVolumeClaim": {"size": "1Gi"}}}))
+    deleted = storage.own_claim(sandboxed(spec={"results": {"persistentVolumeClaim": {"size": "1Gi"}}}))
     assert deleted["metadata"]["ownerReferences"]
     assert "evals.nhx.io/retained" not in deleted["metadata"]["labels"]
 
@@ -552,7 +552,7 @@ def test_a_claim_that_is_to_stay_has_no_owner_and_can_be_found_by_its_label():
 def test_a_job_applied_again_does_not_get_the_claim_that_stayed():
     retained = {"results": {"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}}
     names = [
-        storage.results_claim(sandboxed(uid=uid, spec=retained))["metadata"]["name"]
+        storage.own_claim(sandboxed(uid=uid, spec=retained))["metadata"]["name"]
         for uid in ("11111111-aaaa", "22222222-aaaa")
     ]
     assert names == ["mcqa-results-11111111", "mcqa-results-22222222"]

@@ -18,7 +18,7 @@ from ..api.constants import (
 from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD
 from ..api.wire.endpoints import ModelUsage, Progress
 from ..api.wire.reports import Aggregate, Outcome
-from ..workloads import plans
+from ..workloads import storage
 from ..workloads.workload import Workload
 from . import podview
 from .draft import StatusDraft
@@ -66,7 +66,7 @@ def show_hosts(draft: StatusDraft, ready: int, desired: int) -> None:
 def show_results(draft: StatusDraft, workload: Workload) -> None:
     """Where the bundle will be, and the image that can read it there."""
     shown = draft.data.setdefault("results", {})
-    shown["location"] = plans.results_location(workload)
+    shown["location"] = storage.results_location(workload)
     shown["image"] = workload.images["evaluator"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..api.constants import CLAIM_LOCATION
 from ..api.limits import operators_setting, users_field
 from ..api.models import ModelSpec
 from ..api.results import ObjectStoreResults
@@ -46,7 +45,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         parallelism=spec.parallelism,
         fail_fast=spec.fail_fast,
         labels=dict(spec.labels),
-        results_location=results_location(workload),
+        results_location=storage.results_location(workload),
         images=workload.images,
         upload=upload(workload),
     )
@@ -159,20 +158,6 @@ def upload(workload: Workload) -> UploadPlan | None:
         return None
     folder = f"{workload.namespace}/{workload.name}-{workload.uid[:8]}"
     return UploadPlan(address=store.address(store.prefix), folder=folder, timeout_s=store.timeout_seconds)
-
-
-def results_location(workload: Workload) -> str:
-    """`persistentVolumeClaim/NAME` or `emptyDir`: what the status shows."""
-    claim = results_claim(workload)
-    return f"{CLAIM_LOCATION}{claim}" if claim else "emptyDir"
-
-
-def results_claim(workload: Workload) -> str | None:
-    """Name of the claim that keeps the results, the user's or the job's own; None for an emptyDir."""
-    claim = workload.spec.results.persistent_volume_claim
-    if claim is None:
-        return None
-    return claim.claim_name or storage.own_claim_name(workload.spec.results, workload.name, workload.uid)
 
 
 def _route(model: ModelSpec, workload: Workload) -> ModelRoute:

@@ -19,7 +19,7 @@ from ..api.wire.mounts import (
     WORK_DIR,
 )
 from ..api.wire.plans import EVALUATOR_PLAN_ENV, HOST_PLAN_ENV
-from . import names, plans, podspec, secrets, staging
+from . import names, plans, podspec, secrets, staging, storage
 from .podspec import mount, scratch, secret_volume
 from .workload import ConfigMapFiles, StagedFiles, Workload
 
@@ -164,7 +164,7 @@ def _user_env(workload: Workload) -> list[Manifest]:
 
 
 def _results_volume(workload: Workload, resources: Manifest) -> Manifest:
-    claim = plans.results_claim(workload)
+    claim = storage.results_claim_name(workload)
     if claim is None:
         return scratch("results", resources)
     return {"name": "results", "persistentVolumeClaim": {"claimName": claim}}
@@ -178,7 +178,7 @@ def _dataset_volume(workload: Workload, resources: Manifest) -> Manifest | None:
     claim = workload.spec.tasks.source.persistent_volume_claim
     if claim is None:
         return None
-    if claim.claim_name == plans.results_claim(workload):
+    if claim.claim_name == storage.results_claim_name(workload):
         return _results_volume(workload, resources)
     return {"name": "dataset", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}}
 

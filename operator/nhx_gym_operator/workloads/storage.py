@@ -1,10 +1,10 @@
-"""The claim that keeps a job's results."""
+"""Where a job's results are kept."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..api.constants import IMAGE_ANNOTATION, JOB_UID_LABEL, RETAINED_LABEL
+from ..api.constants import CLAIM_LOCATION, IMAGE_ANNOTATION, JOB_UID_LABEL, RETAINED_LABEL
 from ..api.results import Results
 from . import names
 from .workload import Workload
@@ -18,13 +18,27 @@ def own_claim_name(results: Results, job: str, uid: str) -> str | None:
     return names.claim_name(job, uid if claim.is_retained else "")
 
 
+def results_claim_name(workload: Workload) -> str | None:
+    """Name of the claim that keeps the results, the user's or the job's own; None for an emptyDir."""
+    claim = workload.spec.results.persistent_volume_claim
+    if claim is None:
+        return None
+    return claim.claim_name or own_claim_name(workload.spec.results, workload.name, workload.uid)
+
+
+def results_location(workload: Workload) -> str:
+    """`persistentVolumeClaim/NAME` or `emptyDir`: what the status shows."""
+    claim = results_claim_name(workload)
+    return f"{CLAIM_LOCATION}{claim}" if claim else "emptyDir"
+
+
 def is_retained_by(claim: dict[str, Any], uid: str) -> bool:
     """Whether a claim without an owner was made for that job. Its name holds the job's UID too."""
     labels = claim["metadata"].get("labels") or {}
     return labels.get(RETAINED_LABEL) == "true" and labels.get(JOB_UID_LABEL) == uid
 
 
-def results_claim(workload: Workload) -> dict[str, Any] | None:
+def own_claim(workload: Workload) -> dict[str, Any] | None:
     """The claim to create; None where the user named one or chose no claim. The job owns it unless it is to stay."""
     claim = workload.spec.results.persistent_volume_claim
     name = own_claim_name(workload.spec.results, workload.name, workload.uid)

@@ -27,7 +27,7 @@ def missing(observation: Observation, workload: Workload) -> list[Apply]:
         live = present.get(manifest["metadata"]["name"])
         if live is None or not (contains(live, manifest) and _fences_alike(live, manifest)):
             actions.append(Apply(manifest))
-    claim = storage.results_claim(workload)
+    claim = storage.own_claim(workload)
     if claim and observation.claim is None:
         actions.append(Apply(claim))
     return actions
