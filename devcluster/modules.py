@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import paths, report
+from . import commands, paths, report
 from .settings import KUBERNETES_VERSION
 
 SOURCES = Path(__file__).parent / "modules"
@@ -131,7 +131,7 @@ def build(module: Module) -> None:
     unfinished.mkdir(parents=True)
     log = paths.cache_dir() / "log" / f"build-{module.name}.log"
     with report.step(title):
-        report.run_logged(
+        commands.run_logged(
             ["go", "build", *module.arguments(), "-o", f"{unfinished}/", *module.packages],
             log,
             f"building {module.name} in {module.folder}",

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from . import paths, report
+from . import commands, paths, report
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 # What has to be there -> the package that brings it.
@@ -51,9 +51,9 @@ def install_missing() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     log = paths.cache_dir() / "log" / "apt.log"
     with report.step(f"apt-get: installing {' '.join(wanted)}, about 1 min"), _no_daemons():
-        report.run_logged(["apt-get", "update"], log, "apt-get update", 600, env=environment)
+        commands.run_logged(["apt-get", "update"], log, "apt-get update", 600, env=environment)
         install = ["apt-get", "install", "--yes", "--no-install-recommends", *wanted]
-        report.run_logged(install, log, "apt-get install", 1200, env=environment)
+        commands.run_logged(install, log, "apt-get install", 1200, env=environment)
     if left := missing():
         raise report.failure(f"apt-get succeeded, but still missing: {' '.join(left)}", log)
 

@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from .. import report
+from .. import commands, report
 from .buildah import Buildah
 
 SUITE = "forky"
@@ -130,7 +130,7 @@ def _debootstrap(root: Path, mirror: str, log: Path) -> None:
         mirror,
         "/usr/share/debootstrap/scripts/sid",
     ]
-    report.run_logged(command, log, f"debootstrap of {SUITE}", DEBOOTSTRAP_DEADLINE_SECONDS)
+    commands.run_logged(command, log, f"debootstrap of {SUITE}", DEBOOTSTRAP_DEADLINE_SECONDS)
 
 
 def _commit(buildah: Buildah, root: Path, work: Path) -> None:

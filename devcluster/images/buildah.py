@@ -4,7 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from ..report import DevclusterError, run_logged
+from ..commands import run_logged
+from ..report import DevclusterError
 
 
 class Buildah:
