@@ -29,11 +29,11 @@ from aiohttp import web
 
 from nhx_gym_operator.api.wire.endpoints import ROLLOUT_HEADER
 from nhx_gym_operator.evaluator.gateway import ModelGateway
+from nhx_gym_operator.evaluator.http_api import Backends, make_app
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
 from nhx_gym_operator.evaluator.rollouts import RolloutKey
-from nhx_gym_operator.evaluator.server import Services, make_app
 from unit.evaluator_fakes import MODEL, TOKENS, chat, paths_in, route, serving
 
 CALLS = 2000
@@ -143,7 +143,7 @@ def _gateway(told: Connection, folder: str, model: str) -> None:
         async with aiohttp.ClientSession() as session:
             keys = ModelKeys(paths_in(Path(folder)).model_keys)
             gateway = ModelGateway([route(f"{model}/v1")], keys, session, calls)
-            await _until_ended(serving(make_app(Services(TOKENS, gateway, ProgressState(1)))), told)
+            await _until_ended(serving(make_app(Backends(TOKENS, gateway, ProgressState(1)))), told)
 
     asyncio.run(serve())
 

@@ -16,11 +16,11 @@ import aiohttp
 
 from nhx_gym_operator.api.wire.plans import ModelRoute
 from nhx_gym_operator.evaluator.gateway import ModelGateway
+from nhx_gym_operator.evaluator.http_api import Backends, make_app, serving
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.plan import Tokens
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
-from nhx_gym_operator.evaluator.server import Services, make_app, serving
 
 TOKEN = "a-host"
 READY_SECONDS = 120
@@ -42,7 +42,7 @@ async def main(base_url: str, model: str) -> None:
     )
     async with aiohttp.ClientSession() as session:
         gateway = ModelGateway([route], ModelKeys(Path("/none")), session, RolloutCalls())
-        app = make_app(Services(Tokens("progress", {0: TOKEN}, "local"), gateway, ProgressState(1)))
+        app = make_app(Backends(Tokens("progress", {0: TOKEN}, "local"), gateway, ProgressState(1)))
         await _until_ready(session, base_url)
         async with serving(app, host="127.0.0.1", port=0, canary_port=0) as port:
             for name, changes in REQUESTS.items():

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from support.cluster import ROOT
-from unit.test_evaluator_server import api
+from unit.test_evaluator_http_api import api
 
 HOSTILE = ROOT / "tests/security/environment/resources_servers/hostile/attacks.py"
 

@@ -227,9 +227,7 @@ def test_a_merge_patch_says_what_differs_and_no_more(old, new, patch):
     assert merge_patch(old, new) == patch
 
 
-RETAINED = storage.own_claim(
-    workload(job(results={"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}}))
-)
+RETAINED = storage.own_claim(workload(job(results={"persistentVolumeClaim": {"size": "1Gi", "retention": "Retain"}})))
 
 
 async def test_a_claim_without_an_owner_is_applied_again_only_if_it_was_made_for_this_job():

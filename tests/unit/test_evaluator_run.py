@@ -23,7 +23,7 @@ from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire.endpoints import HostState, ModelUsage
 from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.api.wire.reports import Outcome
-from nhx_gym_operator.evaluator import collection, served
+from nhx_gym_operator.evaluator import collection
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collection import Collection
 from nhx_gym_operator.evaluator.journal import Journal
@@ -615,7 +615,7 @@ async def test_what_an_evaluator_had_spent_when_it_died_is_not_to_be_spent_again
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It died between two rollouts, when one call had its answer and one was under way."""
-    monkeypatch.setattr(served, "USAGE_INTERVAL_S", 0.05)
+    monkeypatch.setattr(http_server, "USAGE_INTERVAL_S", 0.05)
 
     class Stuck(FakeHost):
         is_stuck = True

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from nhx_gym_operator.api.wire.plans import STAGE_PLAN_ENV, StagePlan
 from nhx_gym_operator.api.wire.reports import Staged
 from nhx_gym_operator.evaluator.__main__ import _stage
 from nhx_gym_operator.evaluator.sources.errors import StagingError
-from nhx_gym_operator.evaluator.stage import pack
 from nhx_gym_operator.evaluator.stage import stage as stage_plan
 from unit.evaluator_fakes import paths_in
 
@@ -168,23 +166,3 @@ def test_what_a_file_system_keeps_for_itself_is_no_file_of_the_set(tmp_path: Pat
 def test_names_with_dots_are_files_where_the_source_is_no_config_map(tmp_path: Path) -> None:
     source = write(tmp_path / "source", FILES | {"..hidden": "", ".dot": ""})
     assert stage(source, tmp_path / "target").files == len(FILES) + 2
-
-
-def test_the_archive_holds_the_tree_and_nothing_else(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    staged = stage(write(tmp_path / "source", FILES), target)
-    environment = pack(target, tmp_path / "work" / "environment.tar")
-    assert environment.digest == staged.digest
-    unpacked = tmp_path / "unpacked"
-    with tarfile.open(environment.archive) as tar:
-        assert sorted(tar.getnames()) == sorted(FILES)
-        tar.extractall(unpacked, filter="data")
-    assert tree_digest(unpacked) == staged.digest
-
-
-def test_a_tree_that_changed_after_staging_is_not_sent(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    stage(write(tmp_path / "source", FILES), target)
-    write(target, {"resources_servers/tiny/app.py": "import evil\n"})
-    with pytest.raises(StagingError, match="not the one that was staged"):
-        pack(target, tmp_path / "environment.tar")

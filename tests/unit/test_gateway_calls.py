@@ -21,12 +21,12 @@ from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator.budget import Budget
 from nhx_gym_operator.evaluator.gateway import ModelGateway
+from nhx_gym_operator.evaluator.http_api import Backends, make_app
+from nhx_gym_operator.evaluator.http_api import serving as serving_as_an_evaluator
 from nhx_gym_operator.evaluator.metering import CallCost, Counted, End, usage_of
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
-from nhx_gym_operator.evaluator.server import Services, make_app
-from nhx_gym_operator.evaluator.server import serving as serving_as_an_evaluator
 from unit.evaluator_fakes import KEY, MODEL, TOKENS, Answer, FakeModel, chat, paths_in, route, serving
 
 GYM_REPEATS = {429, 500, 502, 503, 504, 520}
@@ -79,7 +79,7 @@ async def gate(
             ),
             counted=counted or {},
         )
-        app = make_app(Services(TOKENS, gateway, ProgressState(1)))
+        app = make_app(Backends(TOKENS, gateway, ProgressState(1)))
         address = await stack.enter_async_context(serving(app))
         headers = {"Authorization": f"Bearer {TOKENS.hosts[0]}"}
         client = await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
@@ -507,7 +507,7 @@ async def test_a_stream_that_breaks_before_its_first_byte_is_repeated(tmp_path: 
 @contextlib.asynccontextmanager
 async def noticing_who_leaves(g: Gate) -> AsyncIterator[str]:
     """The gateway's API as an evaluator serves it, which ends a call when its caller has gone. Left once all have."""
-    app = make_app(Services(TOKENS, g.gateway, ProgressState(1)))
+    app = make_app(Backends(TOKENS, g.gateway, ProgressState(1)))
     async with serving_as_an_evaluator(app, host="127.0.0.1", port=0, canary_port=0) as port:
         yield f"http://127.0.0.1:{port}/models/policy/v1/chat/completions"
         slots = g.gateway._models["policy"].slots

@@ -12,7 +12,7 @@ import pytest
 
 from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator import addresses, gateway
-from nhx_gym_operator.evaluator.served import _client
+from nhx_gym_operator.evaluator.http_server import _client
 from unit.evaluator_fakes import KEY, FakeModel, route, row, serving, world
 from unit.test_evaluator_run import finish
 

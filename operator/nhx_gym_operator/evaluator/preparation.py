@@ -16,9 +16,8 @@ from .errors import JobFailed
 from .gateway import field_of
 from .journal import Journal, JournalHeader
 from .model_keys import ModelKeys
+from .packing import PackedEnvironment, pack
 from .plan import Paths
-from .server import StagedEnvironment
-from .stage import pack
 from .trust import trust
 
 
@@ -52,7 +51,7 @@ class Preparation:
             if route.has_certificates
         }
 
-    async def environment(self) -> StagedEnvironment | None:
+    async def environment(self) -> PackedEnvironment | None:
         """The staged environment as hosts fetch it."""
         if not self.plan.environment:
             return None
@@ -98,7 +97,7 @@ class Preparation:
             ) from error
 
 
-async def changed_environment(environment: StagedEnvironment | None, journal: Journal) -> list[str]:
+async def changed_environment(environment: PackedEnvironment | None, journal: Journal) -> list[str]:
     """A warning if the FileSet changed between two attempts, whose rollouts stand side by side in one result."""
     others = await journal.add_environment(environment.digest) if environment else []
     if not environment or not others or not journal.results:

@@ -18,14 +18,14 @@ from .errors import JobFailed
 from .gateway import ModelGateway
 from .gym_logs import GymEnd, with_log
 from .hosts import HostRegistry
+from .http_server import RunningServer
 from .outcome import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, own_versions, verdict, write_outcome
+from .packing import PackedEnvironment
 from .plan import Paths
 from .progress import ProgressState
 from .provenance import Provenance
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure
-from .served import Served
-from .server import StagedEnvironment
 from .untrusted import readable
 
 REPORT_INTERVAL_S = 2.0
@@ -49,9 +49,9 @@ class Reporter:
     progress: ProgressState = field(init=False)
     provenance: Provenance = field(init=False)
     warnings: list[str] = field(default_factory=list)
-    environment: StagedEnvironment | None = None
-    served: Served | None = None
-    """Once the API is there."""
+    environment: PackedEnvironment | None = None
+    server: RunningServer | None = None
+    """Once it listens."""
     may_write_results: bool = False
     """Whether the results volume is known to hold nobody else's."""
 
@@ -61,11 +61,11 @@ class Reporter:
 
     @property
     def gateway(self) -> ModelGateway | None:
-        return self.served.gateway if self.served else None
+        return self.server.gateway if self.server else None
 
     @property
     def registry(self) -> HostRegistry | None:
-        return self.served.registry if self.served else None
+        return self.server.registry if self.server else None
 
     def running(self) -> Outcome:
         return self._outcome("Running")

@@ -22,6 +22,7 @@ from .delivery import Delivery
 from .endings import end_by
 from .errors import JobFailed
 from .gym_process import hidden_values, runtime_config
+from .http_server import HttpServer, Ports, RunningServer
 from .journal import Journal
 from .model_keys import ModelKeys
 from .plan import Paths, Tokens
@@ -31,7 +32,6 @@ from .reporting import Reporter
 from .rollout_calls import RolloutCalls
 from .rollouts import Rollout
 from .scoring import JournaledGymRunner, evaluate
-from .served import Ports, Served, Server
 
 
 @dataclass
@@ -106,13 +106,13 @@ class Evaluation:
     ) -> Outcome:
         """Collect what the journal lacks, score all it has, and say how it ended."""
         self._report.warnings += await changed_environment(self._report.environment, journal)
-        server = Server(self.plan, self.paths, self.tokens, self.ports, self.progress, self._calls)
-        served = await stack.enter_async_context(server.serve(journal, keys, trusted, self._report.environment))
-        self._report.served, self.port = served, served.port
+        http = HttpServer(self.plan, self.paths, self.tokens, self.ports, self.progress, self._calls)
+        server = await stack.enter_async_context(http.serve(journal, keys, trusted, self._report.environment))
+        self._report.server, self.port = server, server.port
         await stack.enter_async_context(self._report.keeping_current())
 
-        collector = self._collector(served)
-        collection = Collection(self.plan, journal, self.progress, served.gateway, self._calls)
+        collector = self._collector(server)
+        collection = Collection(self.plan, journal, self.progress, server.gateway, self._calls)
 
         async def collect(rollouts: list[Rollout]) -> list[dict[str, Any]] | None:
             self._rollouts = rollouts
@@ -133,12 +133,12 @@ class Evaluation:
             summary, runner.failures(), stopped=collection.stopped, lacks=collection.lacks, end=end
         )
 
-    def _collector(self, served: Served) -> Collector:
+    def _collector(self, server: RunningServer) -> Collector:
         """The one decision between the two ways to collect."""
         target = self.plan.target
-        if served.registry is not None:
-            return ThroughHosts(served.registry, served.session, self._calls, target)
-        config = runtime_config(target, self.plan.models, served.port)
+        if server.registry is not None:
+            return ThroughHosts(server.registry, server.session, self._calls, target)
+        config = runtime_config(target, self.plan.models, server.port)
         token, directory = self.tokens.local_gym, self._delivery.directory / "gym_run"
         return InContainer(config, directory, token, self._calls, hidden_values(target, token))
 

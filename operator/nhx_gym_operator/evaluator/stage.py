@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,7 +30,6 @@ from ..api.wire.mounts import AUTHORIZATION
 from ..api.wire.plans import StagePlan
 from ..api.wire.reports import Staged
 from .plan import Paths
-from .server import StagedEnvironment
 from .sources.archives import MAX_BYTES, MAX_ENTRIES, unpack
 from .sources.download import Downloader, downloader
 from .sources.errors import StagingError
@@ -145,31 +143,6 @@ def _take_rows(tree: Path, files: list[str], plan: StagePlan, target: Path) -> N
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(tree / name, target)
-
-
-def pack(tree: Path, archive: Path) -> StagedEnvironment:
-    """The staged tree as an uncompressed tar, for hosts to fetch. Raises `StagingError` if the tree is
-    not the one that was staged."""
-    try:
-        staged = Staged.model_validate_json((tree / STAGED_MANIFEST).read_bytes())
-    except (OSError, ValueError) as error:
-        raise StagingError(f"no environment was staged in {tree}: {error}") from error
-    if tree_digest(tree) != staged.digest:
-        raise StagingError(f"the environment in {tree} is not the one that was staged ({staged.digest})")
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive, "w") as tar:
-        for path in tree_files(tree):
-            with (tree / path).open("rb") as file:
-                tar.addfile(_entry(tar, tree / path, path), file)
-    return StagedEnvironment(archive, staged.digest)
-
-
-def _entry(tar: tarfile.TarFile, file: Path, name: str) -> tarfile.TarInfo:
-    entry = tar.gettarinfo(str(file), arcname=name)
-    entry.mode = 0o755 if entry.mode & 0o100 else 0o644
-    entry.uid = entry.gid = entry.mtime = 0
-    entry.uname = entry.gname = ""
-    return entry
 
 
 def _empty(directory: Path) -> None:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -20,6 +19,7 @@ from ..api.wire import endpoints
 from ..api.wire.endpoints import HostRegistration
 from .gateway import CALL_PATHS, CALLER, LOCAL_CALLER, MAX_REQUEST_BYTES, ModelGateway
 from .hosts import HostRegistry
+from .packing import PackedEnvironment
 from .plan import Tokens
 from .progress import ProgressState
 
@@ -42,32 +42,24 @@ logging.getLogger("aiohttp.server").addFilter(_without_request)
 
 
 @dataclass(frozen=True)
-class StagedEnvironment:
-    """The archive that hosts fetch, and the digest of the tree in it."""
-
-    archive: Path
-    digest: str
-
-
-@dataclass(frozen=True)
-class Services:
+class Backends:
     """What the API gives access to. Without hosts or environment those paths do not exist."""
 
     tokens: Tokens
     gateway: ModelGateway
     progress: ProgressState
     hosts: HostRegistry | None = None
-    environment: StagedEnvironment | None = None
+    environment: PackedEnvironment | None = None
 
 
-def make_app(services: Services) -> web.Application:
+def make_app(backends: Backends) -> web.Application:
     """The API as an aiohttp application.
 
     `GET /healthz` is open. `GET /progress` takes the progress token; everything else a host's token (or
     that of the Gym in this container), which never opens another host's registration.
     """
-    app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[_logged, _authorized(services.tokens)])
-    api = _Api(services)
+    app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[_logged, _authorized(backends.tokens)])
+    api = _Api(backends)
     calls = "|".join(CALL_PATHS)
     prefix = endpoints.MODEL_PATH
     app.router.add_get(endpoints.HEALTH_PATH, api.health)
@@ -75,8 +67,8 @@ def make_app(services: Services) -> web.Application:
     app.router.add_post(endpoints.HOSTS_PATH, api.register)
     app.router.add_post(endpoints.HOST_LOG_PATH, api.host_log)
     app.router.add_get(endpoints.ENVIRONMENT_PATH, api.environment)
-    app.router.add_get(f"{prefix}/models", services.gateway.list_models)
-    app.router.add_post(f"{prefix}/{{path:{calls}}}", services.gateway.call)
+    app.router.add_get(f"{prefix}/models", backends.gateway.list_models)
+    app.router.add_post(f"{prefix}/{{path:{calls}}}", backends.gateway.call)
     return app
 
 
@@ -102,20 +94,20 @@ async def _close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 
 class _Api:
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, backends: Backends) -> None:
+        self._backends = backends
 
     async def health(self, _: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
     async def progress(self, request: web.Request) -> web.Response:
-        self._services.progress.images |= _digests(request.headers.get(endpoints.IMAGES_HEADER, ""))
-        usage = self._services.gateway.usage()
-        progress = self._services.progress.snapshot().model_copy(update={"usage": usage})
+        self._backends.progress.images |= _digests(request.headers.get(endpoints.IMAGES_HEADER, ""))
+        usage = self._backends.gateway.usage()
+        progress = self._backends.progress.snapshot().model_copy(update={"usage": usage})
         return web.Response(body=progress.model_dump_json().encode(), content_type="application/json")
 
     async def register(self, request: web.Request) -> web.Response:
-        hosts = self._services.hosts
+        hosts = self._backends.hosts
         if hosts is None:
             return _refused(404, "this job has no gym hosts")
         try:
@@ -133,7 +125,7 @@ class _Api:
 
     async def host_log(self, request: web.Request) -> web.Response:
         """The log of the host whose token it is; what it sends has a bound, and its name is not its own to choose."""
-        hosts = self._services.hosts
+        hosts = self._backends.hosts
         if hosts is None:
             return _refused(404, "this job has no gym hosts")
         size = 0
@@ -148,7 +140,7 @@ class _Api:
         return web.json_response({"status": "kept"})
 
     async def environment(self, _: web.Request) -> web.StreamResponse:
-        environment = self._services.environment
+        environment = self._backends.environment
         if environment is None:
             return _refused(404, "this job has no staged environment")
         headers = {endpoints.ENVIRONMENT_DIGEST_HEADER: environment.digest, "Content-Type": "application/x-tar"}

@@ -20,12 +20,13 @@ from .budget import Budget
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .hosts import HostRegistry
+from .http_api import Backends, make_app, serving
 from .journal import Journal, JournalUnwritable
 from .model_keys import ModelKeys
+from .packing import PackedEnvironment
 from .plan import Paths, Tokens
 from .progress import ProgressState
 from .rollout_calls import RolloutCalls
-from .server import Services, StagedEnvironment, make_app, serving
 
 USAGE_INTERVAL_S = 5.0
 """Calls that an evaluator which dies has not noted began within this time. Of those that it was at, their number and
@@ -43,7 +44,7 @@ class Ports:
 
 
 @dataclass(frozen=True)
-class Served:
+class RunningServer:
     """What is there once the API listens on `port`."""
 
     gateway: ModelGateway
@@ -55,7 +56,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Server:
+class HttpServer:
     """One evaluator's API."""
 
     plan: EvaluatorPlan
@@ -71,8 +72,8 @@ class Server:
         journal: Journal,
         keys: ModelKeys,
         trusted: Mapping[str, ssl.SSLContext],
-        environment: StagedEnvironment | None,
-    ) -> AsyncIterator[Served]:
+        environment: PackedEnvironment | None,
+    ) -> AsyncIterator[RunningServer]:
         """Serve until the block is left. What the models count is noted in the journal with each record, and between.
 
         Raises `JobFailed` if a model's address is refused or its certificate not to be trusted.
@@ -92,13 +93,13 @@ class Server:
                 raise JobFailed(RunReason.MODEL_UNAVAILABLE, unusable, FailureClass.MODEL)
             journal.measure = gateway.usage_if_lost
             registry = self._registry(session)
-            app = make_app(Services(self.tokens, gateway, self.progress, registry, environment))
+            app = make_app(Backends(self.tokens, gateway, self.progress, registry, environment))
             ports = self.ports
             async with (
                 _noting_usage(journal),
                 serving(app, host=ports.host, port=ports.api, canary_port=ports.canary) as port,
             ):
-                yield Served(gateway, registry, session, port)
+                yield RunningServer(gateway, registry, session, port)
 
     def _registry(self, session: aiohttp.ClientSession) -> HostRegistry | None:
         if self.plan.placement is not Placement.SANDBOXED:

@@ -13,10 +13,11 @@ import pytest
 from nhx_gym_operator.api.wire.endpoints import ENVIRONMENT_DIGEST_HEADER, Progress
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.hosts import HostRegistry
+from nhx_gym_operator.evaluator.http_api import Backends, make_app, serving
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
+from nhx_gym_operator.evaluator.packing import PackedEnvironment
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
-from nhx_gym_operator.evaluator.server import Services, StagedEnvironment, make_app, serving
 from unit.evaluator_fakes import TOKENS, paths_in, route
 
 REGISTRATION = {"ordinal": 0, "state": "starting", "boot_id": "b"}
@@ -30,7 +31,7 @@ async def api(directory: Path) -> AsyncIterator[tuple[str, HostRegistry]]:
         progress = ProgressState(attempt=1, total=10)
         gateway = ModelGateway([route()], ModelKeys(paths_in(directory).model_keys), session, RolloutCalls())
         hosts = HostRegistry(dict(TOKENS.hosts), 30, session, progress, directory)
-        app = make_app(Services(TOKENS, gateway, progress, hosts, StagedEnvironment(archive, "sha256:d")))
+        app = make_app(Backends(TOKENS, gateway, progress, hosts, PackedEnvironment(archive, "sha256:d")))
         async with serving(app, host="127.0.0.1", port=0, canary_port=0) as port:
             yield f"http://127.0.0.1:{port}", hosts
 
@@ -95,7 +96,7 @@ async def test_a_refusal_is_logged_without_the_token_or_a_forged_line(
     async with api(tmp_path) as (url, _):
         await status("GET", f"{url}/environment%0Aforged-line{'x' * 500}", "wrong-token")
     assert "wrong-token" not in caplog.text
-    lines = [record.getMessage() for record in caplog.records if record.name.endswith("evaluator.server")]
+    lines = [record.getMessage() for record in caplog.records if record.name.endswith("evaluator.http_api")]
     assert len(lines) == 1 and "\n" not in lines[0] and len(lines[0]) < 250
 
 
@@ -104,7 +105,7 @@ async def test_the_canary_accepts_and_answers_nothing(tmp_path: Path) -> None:
 
     async with aiohttp.ClientSession() as session:
         gateway = ModelGateway([route()], ModelKeys(paths_in(tmp_path).model_keys), session, RolloutCalls())
-        app = make_app(Services(TOKENS, gateway, ProgressState(1)))
+        app = make_app(Backends(TOKENS, gateway, ProgressState(1)))
         async with serving(app, host="127.0.0.1", port=0, canary_port=18_081):
             reader, writer = await asyncio.open_connection("127.0.0.1", 18_081)
             assert await reader.read() == b""
