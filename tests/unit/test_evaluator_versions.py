@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nhx_gym_operator.evaluator.outcome import own_versions
+from nhx_gym_operator.evaluator.versions import deciding_versions
 
 
 def _environment(root: Path, **versions: str) -> Path:
@@ -27,7 +27,7 @@ def _environment(root: Path, **versions: str) -> Path:
 
 def test_versions_name_the_packages_of_the_gym_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(_environment(tmp_path, nemo_gym="0.5.0", ray="2.60.0")))
-    versions = own_versions()
+    versions = deciding_versions()
     assert versions["nemo-gym"] == "0.5.0"
     assert versions["ray"] == "2.60.0"
     assert versions["nemo-helix-plugin"] == "0.8.1"
@@ -35,4 +35,4 @@ def test_versions_name_the_packages_of_the_gym_on_path(tmp_path: Path, monkeypat
 
 def test_versions_do_without_a_gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert set(own_versions()) <= {"nemo-helix-plugin", "nemo-sandboxed-gym", "nhx-gym-operator"}
+    assert set(deciding_versions()) <= {"nemo-helix-plugin", "nemo-sandboxed-gym", "nhx-gym-operator"}

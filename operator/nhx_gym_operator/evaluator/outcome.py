@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
-from pathlib import Path
 from typing import Any, Literal
 
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
@@ -27,9 +23,6 @@ from .rollouts import Failure
 GYM = "runner.gym."
 MAX_OUTCOME_MESSAGE = 1500
 """Characters of what a job ends with: a termination message has 4,096 bytes for that and the aggregates."""
-SDK_PACKAGE = "nemo-helix-plugin"
-PACKAGES = (SDK_PACKAGE, "nemo-sandboxed-gym", "nhx-gym-operator")
-GYM_PACKAGES = ("nemo-gym", "ray")
 
 log = logging.getLogger(__name__)
 
@@ -82,19 +75,6 @@ def aggregates_of(summary: AgentEvalSummary) -> tuple[list[Aggregate], int]:
             fitting.setdefault(score.name, score)
     shown = [_aggregate(score) for score in list(fitting.values())[:MAX_AGGREGATES]]
     return shown, len(scores) - len(shown)
-
-
-def own_versions() -> dict[str, str]:
-    """Versions of the packages that decide about a result here: the evaluator's own, and those of the environment
-    that the `gym` on PATH belongs to, where there is one."""
-    gym = shutil.which("gym")
-    site_packages = Path(gym).resolve().parents[1].glob("lib/python3*/site-packages") if gym else ()
-    return _versions(PACKAGES, sys.path) | _versions(GYM_PACKAGES, [str(path) for path in site_packages])
-
-
-def _versions(packages: Iterable[str], path: list[str]) -> dict[str, str]:
-    found = {package: next(iter(metadata.distributions(name=package, path=path)), None) for package in packages}
-    return {package: distribution.version for package, distribution in found.items() if distribution}
 
 
 def write_outcome(outcome: Outcome, paths: Paths, *, in_full: bool) -> None:

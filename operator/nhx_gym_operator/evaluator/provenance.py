@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from ..api.wire.endpoints import ModelUsage
@@ -18,6 +13,7 @@ from ..api.wire.plans import EvaluatorPlan
 from .call_facts import CallFacts
 from .dataset import Dataset
 from .plan import Paths
+from .versions import gym_packages, own_packages
 
 PROVENANCE = "provenance.json"
 _MAX_EARLIER_BYTES = 1 << 20
@@ -60,7 +56,7 @@ class Provenance:
                 role: {"reference": reference, "digest": self.digests.get(role)}
                 for role, reference in plan.images.items()
             },
-            "packages": {"evaluator": _installed(tuple(sys.path)), "gym": _installed(_gym_path()) or dict(versions)},
+            "packages": {"evaluator": own_packages(), "gym": gym_packages() or dict(versions)},
             "hostKernel": kernel or None,
             "dataset": {
                 "source": plan.dataset_label,
@@ -107,19 +103,3 @@ class Provenance:
 
 def encoded(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
-
-
-@cache
-def _installed(path: tuple[str, ...]) -> dict[str, str]:
-    """Every package below these directories with its version; the first one found is the one that is imported."""
-    found: dict[str, str] = {}
-    for distribution in metadata.distributions(path=list(path)):
-        found.setdefault(distribution.name.lower(), distribution.version)
-    return dict(sorted(found.items()))
-
-
-def _gym_path() -> tuple[str, ...]:
-    """Where the packages of the `gym` on PATH are. Only a colocated evaluator has one."""
-    gym = shutil.which("gym")
-    found = Path(gym).resolve().parents[1].glob("lib/python3*/site-packages") if gym else ()
-    return tuple(str(path) for path in found)

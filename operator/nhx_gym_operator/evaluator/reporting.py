@@ -19,7 +19,7 @@ from .gateway import ModelGateway
 from .gym_logs import GymEnd, with_log
 from .hosts import HostRegistry
 from .http_server import RunningServer
-from .outcome import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, own_versions, verdict, write_outcome
+from .outcome import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, verdict, write_outcome
 from .packing import PackedEnvironment
 from .plan import Paths
 from .progress import ProgressState
@@ -27,6 +27,7 @@ from .provenance import Provenance
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure
 from .untrusted import readable
+from .versions import deciding_versions
 
 REPORT_INTERVAL_S = 2.0
 """How stale the termination message of a killed evaluator may be."""
@@ -155,7 +156,7 @@ class Reporter:
     def _outcome(self, state: JobState, reason: str = "", message: str = "") -> Outcome:
         usage = self.gateway.usage() if self.gateway else {}
         # What this process knows itself, no host may say otherwise.
-        versions = (self.registry.versions if self.registry else {}) | own_versions()
+        versions = (self.registry.versions if self.registry else {}) | deciding_versions()
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
         outcome.state, outcome.reason, outcome.message = state, reason, readable(message[:MAX_OUTCOME_MESSAGE])
         warnings = [*self.warnings, *self._unmetered_warnings()]

@@ -33,8 +33,8 @@ from ..api.constants import Placement
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
 from .journal import Journal
-from .outcome import SDK_PACKAGE, own_versions
 from .rollouts import AGENT_REF, MODEL_CALLS, MODEL_USAGE, Failure, Rollout, RolloutKey, rollouts_of, task_row
+from .versions import SDK_PACKAGE, deciding_versions
 
 NOT_COLLECTED = Failure(FailureClass.KILLED, "not collected before the job ended")
 ROLLOUTS_AT_ONCE = 500
@@ -270,7 +270,7 @@ async def evaluate(
                 "finished_at": finished,
                 "duration_sec": (finished - started).total_seconds(),
                 # The SDK looks for a distribution of its own name, but is published inside this one.
-                "sdk_version": result.metadata.sdk_version or own_versions().get(SDK_PACKAGE),
+                "sdk_version": result.metadata.sdk_version or deciding_versions().get(SDK_PACKAGE),
             }
         ),
         work_dir=work_dir,
