@@ -14,13 +14,13 @@ from pathlib import Path
 
 from ..api.wire.plans import FETCH_PLAN_ENV, FetchPlan
 from .bucket import BucketError, BundleBucket
-from .outcome import unplanned_outcome, write_outcome
 from .plan import Paths, PlanError, load_plan, load_source_secrets, load_stage_plan, load_tokens
 from .run import Evaluation
 from .sources.errors import StagingError
 from .stage import stage
 from .untrusted import readable
 from .upload import FIELD
+from .verdict import unplanned_outcome, write_outcome
 
 LOG_BYTES = 8 * 1024 * 1024
 """What is kept of the log, and as much again of what went before."""

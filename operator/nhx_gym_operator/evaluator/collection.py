@@ -18,12 +18,12 @@ from .collect import AggregatesMissing, Collector
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .journal import Journal
-from .outcome import MAX_OUTCOME_MESSAGE
 from .progress import ProgressState
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure, Rollout, judge, stamped_result
 from .scoring import NOT_COLLECTED
 from .untrusted import gym_aggregates
+from .verdict import MAX_OUTCOME_MESSAGE
 
 SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
 """Failures that a later attempt of the job tries once more. The others would end the same way."""

@@ -17,13 +17,13 @@ from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
 from .bucket import BucketError
 from .journal import Journal
-from .outcome import MAX_OUTCOME_MESSAGE
 from .plan import Paths
 from .provenance import PROVENANCE, encoded
 from .report import write_report
 from .reporting import Reporter
 from .rollouts import Rollout
 from .upload import Upload
+from .verdict import MAX_OUTCOME_MESSAGE
 
 log = logging.getLogger(__name__)
 

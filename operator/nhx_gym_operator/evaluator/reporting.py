@@ -19,7 +19,6 @@ from .gateway import ModelGateway
 from .gym_logs import GymEnd, with_log
 from .hosts import HostRegistry
 from .http_server import RunningServer
-from .outcome import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, verdict, write_outcome
 from .packing import PackedEnvironment
 from .plan import Paths
 from .progress import ProgressState
@@ -27,6 +26,7 @@ from .provenance import Provenance
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure
 from .untrusted import readable
+from .verdict import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, verdict, write_outcome
 from .versions import deciding_versions
 
 REPORT_INTERVAL_S = 2.0

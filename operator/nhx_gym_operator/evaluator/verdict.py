@@ -1,4 +1,4 @@
-"""How the job ended, in the few bytes of a termination message."""
+"""Whether the job is complete, and how it says so in the few bytes of a termination message."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 
 from nhx_gym_operator.api.wire.plans import EvaluatorPlan
 from nhx_gym_operator.api.wire.reports import FailureClass
-from nhx_gym_operator.evaluator.outcome import describe_failures, verdict
 from nhx_gym_operator.evaluator.rollouts import Failure, innermost, judge, rollouts_of
+from nhx_gym_operator.evaluator.verdict import describe_failures, verdict
 from unit.evaluator_fakes import make_plan
 
 MODEL = Failure(FailureClass.MODEL, "HTTP 400: no")
