@@ -23,7 +23,7 @@ from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire.endpoints import HostState, ModelUsage
 from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.api.wire.reports import Outcome
-from nhx_gym_operator.evaluator import collection
+from nhx_gym_operator.evaluator import collection, http_server
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collection import Collection
 from nhx_gym_operator.evaluator.journal import Journal
