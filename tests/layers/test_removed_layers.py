@@ -115,8 +115,8 @@ def refused(name: str, *words: str) -> None:
         assert cluster.listed("pods", JOBS, selector) == []
 
 
-def admitted(name: str) -> str:
-    """Why the job was placed in a sandbox."""
+def admitted(name: str, runtime_class: str = "gvisor") -> str:
+    """Why the job was placed in a sandbox, once its host is made under that RuntimeClass."""
     with submitted(name):
         placed = until(
             lambda: found if (found := job(name)).get("status", {}).get("placement") else None,
@@ -125,17 +125,21 @@ def admitted(name: str) -> str:
             lambda: job(name),
         )
         assert placed["status"]["placement"] == "Sandboxed"
+        assert placed["status"]["runtimeClassName"] == runtime_class
+        selector = {"evals.nhx.io/job-uid": placed["metadata"]["uid"], "evals.nhx.io/role": "gym-host"}
+        (host,) = until(lambda: cluster.listed("pods", JOBS, selector), "the host is made", STATUS_SECONDS)
+        assert host["spec"]["runtimeClassName"] == runtime_class
         return placed["status"]["placementReason"]
 
 
 def test_with_every_layer_in_place_jobs_are_let_in_on_what_was_measured() -> None:
     found = until_outcome("Holds")
-    node = cluster.get("node", found["node"])
+    node = cluster.get("node", found["networkNode"])
     assert (found["kernel"], found["network"], found["namespace"]) == ("Holds", "Holds", OPERATOR)
     assert "gVisor" in found["kernelMessage"]
     assert node["status"]["nodeInfo"]["kernelVersion"] in found["kernelMessage"]
     assert "pidsLimit" in found
-    assert found["node"] in admitted("all-layers")
+    assert found["networkNode"] in admitted("all-layers")
     field = f"--field-selector=involvedObject.kind=ConfigMap,involvedObject.name={CANARY}"
     events = json.loads(cluster.kubectl("get", "events", f"--namespace={OPERATOR}", field, "--output=json"))["items"]
     assert "SandboxHolds" in {event["reason"] for event in events}
@@ -166,6 +170,7 @@ def test_a_runtime_class_by_another_name_is_as_good_and_one_that_isolates_nothin
     try:
         install(runtimeClassName="nhx-other")
         assert until_outcome("Holds")["runtimeClassName"] == "nhx-other"
+        admitted("other-class", "nhx-other")
         install(runtimeClassName="nhx-gvisor-by-name")
         assert until_outcome("Fails")["kernel"] == "Fails"
         refused("lying-class", "is the node's", "sandbox.runtimeClassName")
