@@ -224,6 +224,25 @@ async def test_the_next_measurement_asks_for_another_node_and_all_that_were_meas
             assert f"'{name}-of-{operators.namespace}'" in job["status"]["placementReason"]
 
 
+async def test_a_job_that_finds_its_sandbox_open_has_it_measured_at_once_and_on_its_own_node(
+    world, operators, operating
+):
+    with operating(**measuring(operators)):
+        await play(operators)
+        await until_outcome(operators, "Holds")
+        await end(operators)
+        await world.apply_job()
+        await world.until_pods("mcqa-host-0-1")
+        await bind(world, "mcqa-host-0-1", "where-it-was-open")
+        await world.report("mcqa-host-0-1", {"sandbox-gate": ended(OPEN_CODE, OPEN)}, "Failed")
+        await world.until_condition("Failed", "SandboxOpen")
+        await operators.until_pods(LISTENER)
+        pod = await operators.api.get(PODS, operators.namespace, LISTENER)
+        (wish,) = pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        (field,) = wish["preference"]["matchFields"]
+        assert (field["operator"], field["values"]) == ("In", ["where-it-was-open"])
+
+
 async def test_a_node_that_is_gone_takes_its_failure_with_it(operators, operating):
     with operating(**measuring(operators, intervalSeconds=OFTEN)):
         await play(operators, code=OPEN_CODE, words=OPEN, node="bad")

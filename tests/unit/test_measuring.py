@@ -489,6 +489,12 @@ def test_both_canaries_are_to_go_where_it_was_measured_longest_ago():
         assert wishes == canaries.Turn(known=("b", "a")).preferences()
 
 
+def test_a_node_where_a_job_found_its_sandbox_open_comes_first():
+    made = next_step(scene(suspected=("open",)), NOW).actions[-1].manifest
+    wishes = made["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert wishes == canaries.Turn(first=("open",)).preferences()
+
+
 def test_a_node_where_it_failed_comes_first():
     assert on("a", ("bad", FAILS), "b").turn(SUBJECT) == canaries.Turn(first=("bad",), known=("b", "bad", "a"))
     assert on("a").turn("other settings") == canaries.Turn()

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ..api.conditions import ConditionType, SandboxReason
 from ..api.fileset import FileSet
 from ..api.resource import first_problem
-from . import clock, events, metrics
+from . import clock, events, metrics, podview
 from .act import ActionRefused, Actor
 from .cached_reads import CachedReads
 from .caches import Caches, owner_uid
@@ -152,8 +152,12 @@ class Reconciler:
             metrics.USAGE.add(raw, status)
             before = (raw.get("status") or {}).get("conditions", ())
             if _tells_of_open_sandbox(status):
-                self._monitor.suspect()
+                self._monitor.suspect(self._nodes_of_hosts(raw["metadata"]["uid"]))
             await events.publish(self._api, events.of_transitions(raw, before, status.get("conditions", ())))
+
+    def _nodes_of_hosts(self, uid: str) -> tuple[str, ...]:
+        hosts = [pod for pod in self.caches[PODS].owned_by(uid) if podview.is_host(pod)]
+        return tuple(dict.fromkeys(pod["spec"]["nodeName"] for pod in hosts if pod["spec"].get("nodeName")))
 
     async def _reconcile_file_set(self, uid: str) -> float | None:
         raw = self.caches[FILESETS].get(uid)

@@ -48,6 +48,7 @@ class Monitor:
         self._canary = _canary(installation, self._settings) if self._settings else None
         self._since = now()
         self._suspected: datetime | None = None
+        self._suspected_nodes: tuple[str, ...] = ()
         self._findings: Findings | None = None
         self._trouble = ""
         self._refused = ""
@@ -66,8 +67,9 @@ class Monitor:
             self._trouble,
         )
 
-    def suspect(self) -> None:
-        """A job found its sandbox open: what was measured before counts no more."""
+    def suspect(self, nodes: tuple[str, ...]) -> None:
+        """A job found its sandbox open, on one of these nodes: what was measured before counts no more."""
+        self._suspected_nodes = nodes
         self._since = self._suspected = self._now()
         self._findings = None
         self._wake.set()
@@ -131,6 +133,7 @@ class Monitor:
             node_unreadable=unreadable,
             events=tuple(complaints),
             gone=await self._gone(),
+            suspected=self._suspected_nodes,
             refused=refused,
         )
 

@@ -24,7 +24,7 @@ from ...api.constants import (
 )
 from ...api.wire.reports import GATE_OPEN_EXIT_CODE, CanaryReport
 from ...workloads import canary as canaries
-from ...workloads.canary import Canary
+from ...workloads.canary import Canary, Turn
 from .. import podview
 from ..clock import format_time, parse_time, seconds_since
 from ..observation import Apply, Create, DeletePod, PodEvent
@@ -58,6 +58,8 @@ class Scene:
     """The client's node."""
     events: tuple[PodEvent, ...] = ()
     """What kubelet and scheduler complain of about canaries that have not started."""
+    suspected: tuple[str, ...] = ()
+    """Nodes where a job found its sandbox open: they come first, before anything else is known."""
     gone: frozenset[str] = frozenset()
     """Nodes where something failed and that the cluster has no more."""
     node_unreadable: str = ""
@@ -123,8 +125,8 @@ def _go_on(scene: Scene, now: datetime) -> Step:
 
 
 def _in_turn(scene: Scene) -> Canary:
-    findings = scene.findings
-    return replace(scene.canary, turn=findings.turn(scene.canary.subject)) if findings else scene.canary
+    turn = scene.findings.turn(scene.canary.subject) if scene.findings else Turn(first=scene.suspected)
+    return replace(scene.canary, turn=turn)
 
 
 def _wait_for_start(scene: Scene, pod: Manifest, now: datetime) -> Step:
