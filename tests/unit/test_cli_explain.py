@@ -234,6 +234,15 @@ def test_a_job_on_its_way_is_not_given_advice(cluster):
     assert "What to do" not in call("explain", "mcqa").output
 
 
+@pytest.mark.parametrize("reason", ["SandboxUnavailable", "SandboxNotMeasured"])
+def test_a_job_that_waits_for_a_sandbox_is_not_to_be_deleted_and_one_that_has_failed_for_it_is(reason):
+    waits = Job(job(phase="Pending", conditions=[condition("Accepted", False, reason)]))
+    failed = Job(job(phase="Failed", conditions=[condition("Failed", True, reason)]))
+    assert not any("kubectl delete" in line for line in advice.advice(waits, waits.cause))
+    assert any("kubectl delete" in line for line in advice.advice(failed, failed.cause))
+    assert not any("goes on by itself" in line for line in advice.advice(failed, failed.cause))
+
+
 def test_the_last_words_of_a_container_that_ended_badly_are_shown(cluster):
     bad = {"gym-host": {"terminated": {"exitCode": 1, "reason": "Error"}}}
     cluster.write("jobs", [job(phase="Failed", conditions=failed("HostStartupFailed", "Gym did not start"))])

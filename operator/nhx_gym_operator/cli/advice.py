@@ -16,6 +16,10 @@ _ANEW = (
 )
 _GOES_ON = "The job goes on by itself once that is done."
 _ADMINISTRATOR = "This is for whoever looks after the operator on this cluster."
+_MEASURED = (
+    f"{_ADMINISTRATOR} What was found is in a ConfigMap of the operator's namespace: `kubectl get configmaps "
+    "--all-namespaces -l evals.nhx.io/measurement=sandbox -o yaml`."
+)
 _LOGS = "Read the logs: `kubectl nhx logs {job} -n {namespace}`."
 _DOWNLOAD = "Copy the bundle: `kubectl nhx download {job} DIR -n {namespace}`."
 _FEWER_CALLS = (
@@ -41,8 +45,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     AcceptedReason.SANDBOX_NOT_MEASURED: (
         "Nothing, for the first minute: the job goes on by itself when the measurement is done.",
-        f"If it stays so: {_ADMINISTRATOR} What was found is in a ConfigMap of the operator's namespace: `kubectl get "
-        "configmaps --all-namespaces -l evals.nhx.io/measurement=sandbox -o yaml`.",
+        f"If it stays so: {_MEASURED}",
     ),
     AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX: (
         f"{_ADMINISTRATOR} An environment of your own needs the chart's value sandbox.mode to allow a sandbox.",
@@ -345,6 +348,10 @@ def advice(job: Job, cause: Body) -> list[str]:
     found = ADVICE.get(reason, UNKNOWN)
     if reason == RunReason.MODEL_UNAVAILABLE:
         found = next((better for words, better in _MODEL_WORDS if words.search(message)), found)
+    if reason == AcceptedReason.SANDBOX_UNAVAILABLE and not job.finished:
+        found = (*(line for line in found if line != _AGAIN), _GOES_ON)
+    if reason == AcceptedReason.SANDBOX_NOT_MEASURED and job.finished:
+        found = (_MEASURED, _AGAIN)
     if found is _KEY_REFUSED and "secretKeyRef" not in (_model_of(job, message).get("apiKey") or {}):
         found = _KEY_WANTED
     if reason == SandboxReason.HOST_STARTUP_FAILED and _BUSY_WORDS.search(message):
