@@ -89,6 +89,7 @@ CHANGES = {
     "minCoverage": {"minCoverage": 0.5},
     "parallelism": {"parallelism": 9},
     "labels": {"labels": {"benchmark": "other"}},
+    "managedBy": {"managedBy": "example.com/other"},
     "labels, the last one": {"labels": None},
 }
 

@@ -94,6 +94,19 @@ async def test_with_a_limit_of_zero_the_first_loss_ends_the_job(world, operator)
     await world.until_no_pods()
 
 
+# managedBy
+
+
+async def test_a_job_of_another_controller_is_left_alone(world, operator):
+    await world.apply_job(managedBy="example.com/other")
+    await world.apply_job("ours", managedBy="evals.nhx.io/nhx-gym-operator")
+    await world.until_condition("Running", "PodsCreated", "ours")
+    await world.annotate(JOBS, "mcqa", "look")
+    await asyncio.sleep(1)
+    assert "status" not in await world.job()
+    assert {name.rpartition("/")[2].partition("-")[0] for name in await world.children()} == {"ours"}
+
+
 # suspend
 
 

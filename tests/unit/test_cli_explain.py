@@ -405,6 +405,15 @@ def test_json_holds_the_same(cluster):
     assert found["pods"][0]["name"] == "mcqa-evaluator-1" and found["conditions"] == WAITS
 
 
+def test_a_job_of_another_controller_is_said_to_be_one(cluster):
+    managed = job()
+    managed["spec"] = {**(managed.get("spec") or {}), "managedBy": "example.com/other"}
+    managed.pop("status", None)
+    cluster.write("jobs", [managed])
+    found = json.loads(call("explain", "mcqa", "-o", "json").output)
+    assert "example.com/other" in found["advice"][0] and "watchNamespaces" not in found["advice"][0]
+
+
 @pytest.mark.parametrize("reason", [reason for family in FAMILIES for reason in family])
 def test_every_reason_has_its_advice_or_needs_none(reason: StrEnum):
     assert (reason in advice.ADVICE) != (reason in advice.SELF_EXPLAINED), (

@@ -21,6 +21,8 @@ FIELD_MANAGER = "nhx-gym-operator"
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "nhx-gym-operator"
+JOB_CONTROLLER = f"{GROUP}/{MANAGED_BY}"
+"""What `spec.managedBy` calls this operator."""
 JOB_UID_LABEL = f"{GROUP}/job-uid"
 """A UID is always a valid label value; a job's name need not be one."""
 ROLE_LABEL = f"{GROUP}/role"

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from .constants import API_VERSION, JOB_KIND, POLICY_MODEL
+from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, POLICY_MODEL
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .limits import Limits
 from .models import ModelSpec
@@ -35,6 +35,9 @@ CHANGEABLE = (
     "ttlSecondsAfterFinished",
 )
 """Fields of the spec that can change once the job exists: those that steer its life, as in batch/v1 Job."""
+
+MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$"
+"""A domain, and a path of RFC 3986 in it, as batch/v1 Job asks."""
 
 
 class JobSpec(ApiModel):
@@ -148,6 +151,13 @@ class JobSpec(ApiModel):
         description="How many lost attempts are made good: the evaluator's pod vanished, was evicted or killed. The "
         "next attempt collects only what is missing, after 10 s, then 20 s, 40 s and so on, at most 6 minutes. Of each "
         "attempt, so many lost gym hosts are replaced too. Failed rollouts are no lost attempt. Can be changed.",
+    )
+    managed_by: Annotated[str | None, batch_job("managedBy")] = Field(
+        default=None,
+        max_length=63,
+        pattern=MANAGED_BY_PATTERN,
+        description=f"Who looks after the job, as DOMAIN/PATH. Unset, or `{JOB_CONTROLLER}`: this operator. With any "
+        "other value it makes nothing for the job and writes no status. Cannot be changed.",
     )
     suspend: Annotated[bool, batch_job("suspend")] = Field(
         default=False,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ..api.conditions import AcceptedReason, NoticeReason, PodReason, RunReason, SandboxReason, StagedReason
-from ..api.constants import POLICY_MODEL, Placement
+from ..api.constants import JOB_CONTROLLER, POLICY_MODEL, Placement
 from ..client.jobs import Body, Job
 
 _AGAIN = "Then delete the job and apply it again: `kubectl delete aej {job} -n {namespace}`."
@@ -329,6 +329,7 @@ UNSEEN = (
     "`kubectl get deployments --all-namespaces -l app.kubernetes.io/name=nhx-gym-operator` shows them; the chart's "
     "watchNamespaces says which namespaces one serves.",
 )
+MANAGED = ("The job is looked after by {managed_by} (spec.managedBy); the operator of this project leaves it alone.",)
 UNKNOWN = (_LOGS,)
 """For a reason that a newer operator gives."""
 
@@ -341,7 +342,8 @@ _FILESET = re.compile(r"FileSet '(?P<name>[^']+)'")
 def advice(job: Job, cause: Body) -> list[str]:
     """What to do about the condition `cause`; nothing if the job is on its way or all is well."""
     if not job.conditions:
-        return _filled(UNSEEN, job, cause)
+        managed = (job.body.get("spec") or {}).get("managedBy") not in (None, JOB_CONTROLLER)
+        return _filled(MANAGED if managed else UNSEEN, job, cause)
     reason, message = cause.get("reason", ""), cause.get("message", "")
     if not reason or reason in SELF_EXPLAINED:
         return []
@@ -403,6 +405,7 @@ def _facts(job: Job, message: str) -> dict[str, str]:
         "job": job.name,
         "namespace": job.namespace,
         "uid": job.uid,
+        "managed_by": spec.get("managedBy", "?"),
         "gym_role": "evaluator" if job.status.get("placement") == Placement.COLOCATED else "host",
         "base_url": base_url,
         "list_models": _listing_of_models(base_url, reference, job.namespace),

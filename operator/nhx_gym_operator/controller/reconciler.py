@@ -27,6 +27,7 @@ from .kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient, Resource
 from .measuring.monitor import Monitor
 from .observation import Action, CreateTogether, Decision, PodsRefused
 from .observe import Observer
+from .policies import managed_by
 from .progress import ProgressPoller
 from .queue import WorkQueue
 from .settings import Installation
@@ -108,6 +109,8 @@ class Reconciler:
         raw = self.caches[JOBS].get(uid)
         if raw is None:
             self._forget(uid)
+            return None
+        if not managed_by.is_ours(raw):
             return None
         refusal = self._refusals[uid][1] if uid in self._refusals else None
         observation = await self._observer.observe(raw, self._poller.latest(uid), refusal)
