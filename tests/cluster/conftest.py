@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -29,8 +30,10 @@ _numbers = count(1)
 class OperatorThread(threading.Thread):
     """An operator with a thread and a loop of its own, as in a process of its own."""
 
-    def __init__(self, kubeconfig: str, installation: Installation) -> None:
-        super().__init__(name="operator", daemon=True)
+    def __init__(self, kubeconfig: str, installation: Installation, identity: str = "") -> None:
+        super().__init__(name=f"operator {identity}", daemon=True)
+        self._identity = identity
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._kubeconfig = kubeconfig
         self._installation = installation
         self._made = threading.Event()
@@ -45,13 +48,19 @@ class OperatorThread(threading.Thread):
 
     async def _operate(self) -> None:
         configuration = await load_configuration(self._kubeconfig)
-        self._operator = Operator(self._installation, configuration, health_endpoint=None)
+        self._loop = asyncio.get_running_loop()
+        self._operator = Operator(self._installation, configuration, health_endpoint=None, identity=self._identity)
         self._made.set()
         await self._operator.run()
 
     def wait_until_ready(self) -> None:
         assert self._made.wait(START_SECONDS) and self._operator is not None, self._failure
         assert self._operator.ready.wait(START_SECONDS), self._failure or "the operator did not start"
+
+    def freeze(self, seconds: float) -> None:
+        """Nothing of the operator runs for so long: a node that hangs, a process that was stopped."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(time.sleep, seconds)
 
     def stop(self) -> None:
         if self._operator is not None:
@@ -92,17 +101,18 @@ async def world(kubeconfig: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 def operating(kubeconfig: Path, world: World) -> Callable[..., Any]:
-    """`with operating(**settings):` runs an operator that serves the test's namespace."""
+    """`with operating(**settings):` runs an operator that serves the test's namespace. Several at once need a Lease,
+    and each an `identity`."""
 
     @contextmanager
-    def run(**changes: Any) -> Iterator[None]:
+    def run(*, identity: str = "", **changes: Any) -> Iterator[OperatorThread]:
         changes.setdefault("watchNamespaces", [world.namespace])
         installation = Installation(settings(**changes), KEY, ApiAddresses(("198.18.48.1", 443)))
-        process = OperatorThread(str(kubeconfig), installation)
+        process = OperatorThread(str(kubeconfig), installation, identity)
         process.start()
         try:
             process.wait_until_ready()
-            yield
+            yield process
         finally:
             process.stop()
 

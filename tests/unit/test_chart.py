@@ -40,6 +40,19 @@ def render(release: str = RELEASE, **values: Any) -> list[Object]:
     return [obj for obj in yaml.safe_load_all(_rendered(json.dumps(values), release)) if obj]
 
 
+def roles_of(*, without: tuple[str, ...] = (), **values: Any) -> list[Object]:
+    return [role for role in of_kind(render(**values), "Role") if role["metadata"]["name"] not in without]
+
+
+def named_rights(role: Object) -> dict[tuple[str, tuple[str, ...]], set[str]]:
+    """Verbs by resource and the names that they are bound to."""
+    return {
+        (resource, tuple(rule.get("resourceNames", ()))): set(rule["verbs"])
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+
+
 def of_kind(objects: list[Object], kind: str) -> list[Object]:
     return [obj for obj in objects if obj["kind"] == kind]
 
@@ -89,6 +102,7 @@ JOB_RIGHTS = {
 }
 RUNTIME_CLASS_RIGHTS = {"node.k8s.io/runtimeclasses": frozenset({"get"}), "nodes": frozenset({"get"})}
 CANARY = f"{RELEASE}-canary"
+LEASE = f"{RELEASE}-lease"
 CANARY_PODS = (f"{CANARY}-listener", f"{CANARY}-client")
 CANARY_RIGHTS = {
     ("configmaps", (CANARY,)): {"get", "patch"},
@@ -149,6 +163,8 @@ def test_an_installation_is_these_objects():
         "CustomResourceDefinition",
         "Deployment",
         "Role",
+        "Role",
+        "RoleBinding",
         "RoleBinding",
         "Secret",
         "ServiceAccount",
@@ -172,18 +188,21 @@ def test_definitions_of_somebody_else_are_left_alone():
 def test_the_operator_has_exactly_these_rights_everywhere():
     role = operators_rights(render())
     assert dict(rules(role)) == JOB_RIGHTS | RUNTIME_CLASS_RIGHTS
-    assert [role["metadata"]["name"] for role in of_kind(render(), "Role")] == [CANARY]
+    assert {role["metadata"]["name"] for role in of_kind(render(), "Role")} == {LEASE, CANARY}
 
 
 def test_measuring_takes_these_rights_in_the_operators_namespace_and_on_objects_by_name():
-    role = one(render(), "Role")
+    (role,) = roles_of(without=(LEASE,))
     assert role["metadata"]["namespace"] == NAMESPACE
-    found = {
-        (resource, tuple(rule.get("resourceNames", ()))): set(rule["verbs"])
-        for rule in role["rules"]
-        for resource in rule["resources"]
-    }
-    assert found == CANARY_RIGHTS
+    assert named_rights(role) == CANARY_RIGHTS
+
+
+def test_leader_election_takes_one_lease_by_its_name_in_the_operators_namespace():
+    (role,) = roles_of(without=(CANARY,))
+    assert role["metadata"]["namespace"] == NAMESPACE
+    assert named_rights(role) == {("leases", ()): {"create"}, ("leases", (RELEASE,)): {"get", "update"}}
+    lease = settings().lease
+    assert lease and (lease.name, lease.namespace) == (RELEASE, NAMESPACE)
 
 
 def test_a_measurement_uses_the_names_that_its_rights_are_about():
@@ -200,7 +219,7 @@ def test_a_measurement_uses_the_names_that_its_rights_are_about():
 @pytest.mark.parametrize("values", [{"canary": {"enabled": False}}, {"sandbox": {"mode": "Disabled"}}], ids=str)
 def test_where_nothing_is_to_be_measured_there_is_nothing_of_it(values: Object):
     assert settings(**values).canary is None
-    assert not of_kind(render(**values), "Role")
+    assert not roles_of(without=(LEASE,), **values)
     assert len(of_kind(render(**values), "ConfigMap")) == 1
 
 
@@ -220,7 +239,7 @@ def test_the_operator_may_watch_whatever_it_watches():
 
 def test_with_namespaces_named_the_rights_end_at_their_borders():
     objects = render(watchNamespaces=["team-a", "team-b"])
-    roles = [role for role in of_kind(objects, "Role") if role["metadata"]["name"] != CANARY]
+    roles = [role for role in of_kind(objects, "Role") if role["metadata"]["name"] not in (CANARY, LEASE)]
     assert [role["metadata"]["namespace"] for role in roles] == ["team-a", "team-b"]
     assert all(dict(rules(role)) == JOB_RIGHTS for role in roles)
     assert dict(rules(operators_rights(objects))) == RUNTIME_CLASS_RIGHTS
@@ -287,10 +306,24 @@ def test_the_operator_is_probed_where_it_answers():
         assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
 
 
-def test_two_operators_never_run_at_once():
+def test_one_operator_runs_unless_more_are_asked_for_and_an_old_one_goes_first():
     spec = one(render(), "Deployment")["spec"]
-    assert spec["replicas"] == 1
-    assert spec["strategy"] == {"type": "Recreate"}
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert "topologySpreadConstraints" not in pod()["spec"]
+
+
+def test_more_operators_are_spread_over_nodes():
+    assert one(render(replicas=2), "Deployment")["spec"]["replicas"] == 2
+    (spread,) = pod(replicas=2)["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= pod(replicas=2)["metadata"]["labels"].items()
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node has to do"
+
+
+def test_two_operators_never_run_without_a_lease():
+    alone = {"leaderElection": {"enabled": False}}
+    assert settings(**alone).lease is None
+    assert not roles_of(without=(CANARY,), **alone)
+    assert "need leaderElection.enabled" in refusal(replicas=2, **alone)
 
 
 def test_the_settings_are_those_that_the_operator_reads():
@@ -397,7 +430,7 @@ def test_the_longest_release_name_still_makes_valid_names():
         ({"sandbox": {"mode": "auto"}}, ["sandbox/mode", "'Auto', 'Required', 'Disabled'"]),
         ({"sandbox": {"runtimeClass": "kata"}}, ["sandbox", "runtimeClass"]),
         ({"watchNamespaces": "team-a"}, ["watchNamespaces", "array"]),
-        ({"replicas": 2}, ["replicas"]),
+        ({"replicas": "two"}, ["replicas"]),
         ({"images": {"gymHost": {"digest": "latest"}}}, ["images/gymHost/digest"]),
         ({"pods": {"labels": {"evals.nhx.io/role": "evaluator"}}}, ["pods/labels", "role"]),
         ({"timeouts": {"podStartSeconds": 0}}, ["timeouts/podStartSeconds"]),

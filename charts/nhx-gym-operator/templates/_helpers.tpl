@@ -137,6 +137,17 @@ pods, and jobs whose spec.ttlSecondsAfterFinished is over: everything else goes 
   verbs: [list, create]
 {{- end -}}
 
+{{- /* What leader election takes: the one Lease, in the operator's own namespace. A name cannot bound `create`. */ -}}
+{{- define "nhx.leaseRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "nhx.fullname" . }}]
+  verbs: [get, update]
+{{- end -}}
+
 {{- /* The operator's settings file; see controller/settings.py. */ -}}
 {{- define "nhx.settings" -}}
 {{- $images := dict "checkBundled" .Values.images.checkBundled -}}
@@ -160,6 +171,11 @@ pods, and jobs whose spec.ttlSecondsAfterFinished is over: everything else goes 
 {{- if include "nhx.measures" . -}}
 {{- $canary := dict "name" (include "nhx.canaryName" .) "namespace" .Release.Namespace "intervalSeconds" .Values.canary.intervalSeconds -}}
 {{- $_ := set $settings "canary" $canary -}}
+{{- end -}}
+{{- if .Values.leaderElection.enabled -}}
+{{- $_ := set $settings "lease" (dict "name" (include "nhx.fullname" .) "namespace" .Release.Namespace) -}}
+{{- else if gt (int .Values.replicas) 1 -}}
+{{- fail "replicas above 1 need leaderElection.enabled: two operators would act on the same jobs" -}}
 {{- end -}}
 {{- if .Values.metrics.enabled -}}
 {{- $_ := set $settings "metricsPort" .Values.metrics.port -}}

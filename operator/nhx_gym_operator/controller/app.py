@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from kubernetes.aio.client import Configuration
 
 from . import caches, clock, kopf_reader, metrics
 from .kube import ApiError, KubeClient, Resource
+from .leadership import Leadership, LeaseLost
 from .reconciler import Reconciler
 from .settings import Installation
 
@@ -39,7 +41,9 @@ class Operator:
         configuration: Configuration,
         *,
         health_endpoint: str | None = HEALTH_ENDPOINT,
+        identity: str = "",
     ) -> None:
+        """`identity` is what the Lease calls this process; by default its host's name, in a cluster the pod's."""
         self._installation = installation
         self._configuration = configuration
         self._health_endpoint = health_endpoint
@@ -49,6 +53,9 @@ class Operator:
         self._loop_task: asyncio.Task[None] | None = None
         self._api: KubeClient | None = None
         self._reconciler: Reconciler | None = None
+        self._identity = identity or socket.gethostname()
+        self._lease_api: KubeClient | None = None
+        self._leadership: Leadership | None = None
         self._failure: BaseException | None = None
         self._stop_metrics: Callable[[], None] = lambda: None
 
@@ -127,15 +134,40 @@ class Operator:
         )
 
     async def _start(self, **_: Any) -> None:
-        self._api = KubeClient(self._configuration)
+        self._api = KubeClient(self._configuration, self._may_write())
         self._reconciler = Reconciler(await self._with_api_address(self._api), self._api)
         await self._reconciler.caches.prime(self._api)
         port = self._installation.settings.metrics_port
         if port is not None:
             self._stop_metrics = metrics.serve(port)
-        self._loop_task = asyncio.create_task(self._reconciler.run(), name="reconciler")
+        self._loop_task = asyncio.create_task(self._act(self._reconciler, self._api), name="reconciler")
         self._loop_task.add_done_callback(self._ended)
         logger.info("The operator is ready")
+
+    def _may_write(self) -> Callable[[], bool]:
+        """Whether this process may change anything, as the Lease says; without one it always may."""
+        lease = self._installation.settings.lease
+        if lease is None:
+            return lambda: True
+        # Connections of its own: renewals do not queue behind anything else, and are not gated by themselves.
+        self._lease_api = KubeClient(self._configuration)
+        self._leadership = Leadership(self._lease_api, lease, self._identity)
+        return self._leadership.holds
+
+    async def _act(self, reconciler: Reconciler, api: KubeClient) -> None:
+        """Decides and acts while it may. An operator that waits for its turn keeps its caches filled."""
+        if self._leadership is None:
+            await reconciler.run()
+            return
+        while True:
+            await self._leadership.acquire()
+            logger.info("This operator holds the Lease, and acts")
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._leadership.keep(), name="lease")
+                    tasks.create_task(_act_on_what_is(reconciler, api), name="acting")
+            except* LeaseLost:
+                logger.warning("This operator has lost the Lease, and waits")
 
     async def _with_api_address(self, api: KubeClient) -> Installation:
         """For the gate of every host. It does without where the API server does not tell."""
@@ -159,5 +191,14 @@ class Operator:
             self._loop_task.cancel()
             await asyncio.wait([self._loop_task], timeout=10)
         self._stop_metrics()
-        if self._api is not None:
-            await self._api.close()
+        if self._leadership is not None:
+            await self._leadership.release()
+        for api in (self._api, self._lease_api):
+            if api is not None:
+                await api.close()
+
+
+async def _act_on_what_is(reconciler: Reconciler, api: KubeClient) -> None:
+    """From lists, not from what the watches have shown so far: another operator has acted until just now."""
+    await reconciler.caches.prime(api)
+    await reconciler.run()

@@ -6,7 +6,7 @@ and time that a controller with thousands of objects has better uses for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -54,6 +54,7 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("", "v1", "events", "Event")
 POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 
@@ -62,7 +63,7 @@ POD_EVENT_FIELDS = "involvedObject.kind=Pod,type=Warning"
 
 _BY_KIND = {
     resource.kind: resource
-    for resource in (JOBS, FILESETS, PODS, SERVICES, SECRETS, CLAIMS, CONFIG_MAPS, EVENTS, POLICIES)
+    for resource in (JOBS, FILESETS, PODS, SERVICES, SECRETS, CLAIMS, CONFIG_MAPS, EVENTS, POLICIES, LEASES)
 }
 
 
@@ -124,8 +125,10 @@ async def load_configuration(kubeconfig: str | None = None) -> client.Configurat
 class KubeClient:
     """Requests to one API server. Every call either returns the server's object or raises `ApiError`."""
 
-    def __init__(self, configuration: client.Configuration) -> None:
+    def __init__(self, configuration: client.Configuration, may_write: Callable[[], bool] = lambda: True) -> None:
+        """`may_write` is asked before each request that changes something."""
         self._configuration = configuration
+        self._may_write = may_write
         self._client = client.ApiClient(configuration)
 
     async def close(self) -> None:
@@ -150,6 +153,12 @@ class KubeClient:
         path = self._path(resource_of(manifest), metadata["namespace"], metadata["name"])
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", path, body=manifest, query=query, content_type=_APPLY_PATCH)
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """Raises a conflict if what is stored is not of the manifest's resource version any more."""
+        metadata = manifest["metadata"]
+        path = self._path(resource_of(manifest), metadata["namespace"], metadata["name"])
+        return await self._request("PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
     async def delete(
         self,
@@ -208,6 +217,8 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         content_type: str = _JSON,
     ) -> Manifest:
+        if method != "GET" and not self._may_write():
+            raise ApiError(0, "NotLeading", f"{method} {path}: this operator does not hold the Lease")
         headers = {"Accept": _JSON, "Content-Type": content_type}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         parameters = urlencode({key: value for key, value in (query or {}).items() if value})

@@ -73,7 +73,8 @@ class Reconciler:
         """By the FileSet's UID: the latest that a job's pod said about it. What has been written needs none."""
 
     async def run(self) -> None:
-        """Works until cancelled. The caches must have been primed."""
+        """Works until cancelled, and may be called again then. The caches must have been primed."""
+        self._enqueue_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.caches.keep_verified(self._api), name="cache verification")
             tasks.create_task(self._poller.run(), name="progress poller")
@@ -195,6 +196,12 @@ class Reconciler:
         self._poller.forget(uid)
         self.caches.forget_job(uid)
         self._queue.forget(Key(Subject.JOB, uid))
+
+    def _enqueue_all(self) -> None:
+        """What a cancelled worker had in its hands is in the queue no more."""
+        for resource in (JOBS, FILESETS):
+            for raw in self.caches[resource].all():
+                self._enqueue_for(resource, raw)
 
     def _enqueue_unplaced(self) -> None:
         """Jobs that wait for a measurement, which is over."""

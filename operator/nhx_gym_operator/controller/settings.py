@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from ..api.constants import Isolation
 from ..api.resource import first_problem
@@ -63,6 +64,29 @@ class CanarySettings(Options):
     proves its own network anyway. Two small pods for some ten seconds an hour cost next to nothing."""
 
 
+class LeaseSettings(Options):
+    """The Lease that says which of several operators acts."""
+
+    name: str
+    namespace: str
+    """The operator's own."""
+    duration_seconds: int = Field(default=12, ge=1)
+    """Ours, with the two below: another operator takes over at most this and twice `retry_seconds` after the last
+    renewal. Kubernetes' own components use 15, 10 and 2, which is 19 s at worst, and a fail-over is to take less than
+    20 s with all that comes after it."""
+    renew_deadline_seconds: float = Field(default=8, gt=0)
+    """So old may the last renewal be for the holder to act. Shorter than the Lease, by the time that a request which
+    was sent at the last moment may take to arrive."""
+    retry_seconds: float = Field(default=2, gt=0)
+    """Between renewals, and between looks at another's Lease."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.retry_seconds < self.renew_deadline_seconds < self.duration_seconds:
+            raise ValueError("retrySeconds must be less than renewDeadlineSeconds, and that less than durationSeconds")
+        return self
+
+
 class Timeouts(Options):
     """Bounds of every wait, in seconds."""
 
@@ -81,6 +105,8 @@ class Settings(WorkloadOptions):
     sandbox: Sandbox = Field(default_factory=Sandbox)
     canary: CanarySettings | None = None
     """None: nothing is measured, and a RuntimeClass that exists is taken to isolate."""
+    lease: LeaseSettings | None = None
+    """None: this operator is the only one."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Where Prometheus may scrape the operator. None: nowhere."""
     watch_namespaces: tuple[str, ...] = ()
