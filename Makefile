@@ -109,9 +109,10 @@ environments: $(VENV)/installed cluster images ## NeMo Gym's own environments, o
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/environments.py
 
 .PHONY: crds
-crds: $(VENV)/installed ## generate crds/ from the API models
+crds: $(VENV)/installed ## generate crds/ and the pages about them from the API models
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.crds crds/ charts/nhx-gym-operator/files/crds/
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.sources docs/api-sources.md
+	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.cli.conditions_page docs/conditions.md
 
 .PHONY: format
 format: $(VENV)/installed ## format the code
