@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -385,11 +386,14 @@ def _slow_collection(world: World, namespace: str) -> Run:
 
 @scenario
 def startup_timeout(world: World) -> Run:
-    """Gym takes half a minute to start under gVisor."""
+    """Gym takes half a minute to start under gVisor. Its logs are followed from before there are pods."""
     job = manifests.mcqa_job(GVISOR.jobs, "impatient", startupTimeoutSeconds=5)
     cluster.apply(job)
-    run = runs.failed(world, job)
-    facts = {"nhx logs": _nhx_logs(world, job), "explained": runs.nhx_json(world, "explain", job)}
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(runs.nhx, world, "logs", "impatient", f"--namespace={GVISOR.jobs}", "--follow")
+        run = runs.failed(world, job)
+    facts = {"followed": followed.result()}
+    facts |= {"nhx logs": _nhx_logs(world, job), "explained": runs.nhx_json(world, "explain", job)}
     return Run(run.job, run.states, run.pods, run.logs, facts=facts)
 
 

@@ -68,6 +68,14 @@ def test_logs_of_a_failed_start_hold_what_gym_said(startup_timeout: Run) -> None
     assert "impatient-host-0-1/gym-host" in logs
 
 
+def test_a_log_that_was_followed_is_the_one_that_is_read_afterwards(startup_timeout: Run) -> None:
+    evaluator = "impatient-evaluator-1/agent-evaluate"
+    _, _, rest = startup_timeout.facts["nhx logs"].partition(f"==> {evaluator} (")
+    written = rest.partition("\n==> ")[0].splitlines()[1:]
+    followed = [line.partition(" | ") for line in startup_timeout.facts["followed"].splitlines()]
+    assert [text for source, _, text in followed if source == evaluator] == written != []
+
+
 def test_logs_of_a_stopped_gate_name_what_it_reached(open_network: Run) -> None:
     logs = open_network.facts["nhx logs"]
     assert "open-host-0-1/sandbox-gate" in logs
