@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from cluster.world import condition
-from nhx_gym_operator.api.wire.endpoints import Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import Latency, ModelUsage, Progress, Stage
 from nhx_gym_operator.api.wire.reports import Aggregate, Staged
 from nhx_gym_operator.controller.kube import FILESETS, JOBS, PODS
 from nhx_gym_operator.workloads import tokens
@@ -78,6 +79,33 @@ async def test_a_job_from_apply_to_its_result(world, operator, evaluator):
     assert job["status"]["results"] == results
     assert job["status"]["ran"]["images"]["evaluator"].startswith("x@sha256:")
     assert all(entry["observedGeneration"] == 1 for entry in job["status"]["conditions"])
+
+
+async def test_what_a_jobs_models_were_used_for_is_in_its_status_and_once_in_the_operators_metrics(
+    world, operator, evaluator
+):
+    from support.controller_values import KEY
+
+    def scraped():
+        labels = {"namespace": world.namespace, "model": "org/Name-3.2", "result": "answered"}
+        return REGISTRY.get_sample_value("nhx_model_calls_total", labels)
+
+    async def counted(calls):
+        usage = (await world.job())["status"].get("usage", {})
+        return usage.get("policy", {}).get("calls") == calls and scraped() == calls
+
+    job = await started(world)
+    evaluator.token = tokens.progress_token(KEY, job["metadata"]["uid"])
+    evaluator.answer = Progress(
+        stage=Stage.COLLECTING, attempt=1, done=3, total=10, hosts=1, usage={"policy": ModelUsage(calls=4)}
+    )
+    await world.report_running(ip=EVALUATOR_IP)
+    await world.until(lambda: counted(4), "calls are shown while the job runs", world.job)
+    latency = Latency(mean=1.5, p50=1.0, p99=4.0, max=4.2)
+    await world.report_outcome(outcome(usage={"policy": ModelUsage(calls=11, latency_seconds=latency)}))
+    job = await world.until_phase("Succeeded")
+    assert job["status"]["usage"]["policy"]["latencySeconds"] == latency.model_dump()
+    await world.until(lambda: counted(11), "calls are counted up to the end", world.job)
 
 
 async def test_progress_that_does_not_change_costs_no_call(world, operator, evaluator):
