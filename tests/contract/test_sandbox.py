@@ -10,16 +10,23 @@ from contract.pages import lines_of, numbers, table
 from contract.runs import Finished
 from nhx_gym_operator.api import sources
 from nhx_gym_operator.api.job import JobSpec
+from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.settings import Settings
 from nhx_gym_operator.workloads import pods
-from support.controller_values import job, workload
+from support.controller_values import NOW, holds, installation, job, new, workload
 from unit.evaluator_fakes import target
 
 
-def test_nothing_in_a_job_chooses_the_image_the_runtime_or_what_a_sandbox_reaches() -> None:
+def test_nothing_in_a_job_chooses_the_image_or_the_runtime_or_widens_what_a_sandbox_reaches() -> None:
     paths = [path for path, _ in sources.fields(JobSpec, "spec")]
     assert len(paths) > 20
-    assert not [path for path in paths if re.search("egress|network|image|runtimeClass|provider|isolation", path)]
+    found = [path for path in paths if re.search("egress|network|image|runtimeClass|provider|isolation", path)]
+    # These ask for a part of what the administrator allows, and by default that is nothing.
+    assert found == ["spec.egress", "spec.egress.allow"]
+    asking = job(egress={"allow": ["artifacts.example.internal:443"]})
+    for ceiling, refused in (["artifacts.example.internal:443"], False), ([], True):
+        allowed = installation(sandbox={"egress": {"allow": ceiling}})
+        assert holds(decide(new(asking, installation=allowed), NOW), "Failed") is refused
 
 
 def test_a_sandbox_may_take_900_seconds_to_run() -> None:

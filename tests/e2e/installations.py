@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from devcluster.images.building import reference
+from e2e.manifests import INSTANT_PORT, MODELS_NAMESPACE
 from support import cluster
 from support.cluster import ROOT
 
@@ -37,8 +38,14 @@ class Installation:
 OPEN_NETWORK = "nhx-e2e-open"
 """A namespace with a NetworkPolicy of its own that lets gym hosts out: the fence that a gate must find missing."""
 
-GVISOR = Installation("nhx-gym-operator", "nhx-gym-operator", ("nhx-e2e-gvisor", OPEN_NETWORK))
-RUNC = Installation("nhx-e2e-runc", "nhx-e2e-runc-operator", ("nhx-e2e-runc",), {"isolation": "ContainerOnly"})
+ALLOWED = f"scripted.{MODELS_NAMESPACE}:{INSTANT_PORT}"
+"""The one host that sandboxed jobs may ask for."""
+_EGRESS = {"allow": [ALLOWED]}
+
+GVISOR = Installation("nhx-gym-operator", "nhx-gym-operator", ("nhx-e2e-gvisor", OPEN_NETWORK), {"egress": _EGRESS})
+RUNC = Installation(
+    "nhx-e2e-runc", "nhx-e2e-runc-operator", ("nhx-e2e-runc",), {"isolation": "ContainerOnly", "egress": _EGRESS}
+)
 COLOCATED = Installation(
     "nhx-e2e-colocated", "nhx-e2e-colocated-operator", ("nhx-e2e-colocated",), {"mode": "Disabled"}
 )

@@ -14,7 +14,8 @@ from typing import Any
 from devcluster.images.building import reference
 from devcluster.settings import API_PORT, API_SERVICE_IP, DNS_SERVICE_IP, NODE_IP
 from e2e import manifests
-from e2e.manifests import INSTANT_PORT, MODELS_NAMESPACE
+from e2e.installations import ALLOWED
+from e2e.manifests import INSTANT_PORT, MODELS_NAMESPACE, SLOW_PORT
 from nhx_gym_operator.api.wire.endpoints import CANARY_PORT, EVALUATOR_PORT, HOST_PORT
 from support import cluster
 from support.cluster import ROOT, Object
@@ -87,7 +88,17 @@ def addresses(namespace: str, own: Sandbox, other: Sandbox) -> dict[str, Any]:
         "metadata": [METADATA, 80],
         "unrouted": [UNROUTED, 443],
     }
-    return {"tcp": tcp, "udp": {"cluster-dns": [DNS_SERVICE_IP, 53], "another-pod": [bystander, UDP_PORT]}}
+    proxy = {
+        "allowed": ALLOWED,
+        "another-port": f"scripted.{MODELS_NAMESPACE}:{SLOW_PORT}",
+        "another-host": f"bystander.{MODELS_NAMESPACE}:{HOST_PORT}",
+        "its-address": f"{scripted}:{INSTANT_PORT}",
+        "api-server": f"{API_SERVICE_IP}:443",
+        "metadata": f"{METADATA}:80",
+        "evaluator-itself": f"127.0.0.1:{EVALUATOR_PORT}",
+    }
+    udp = {"cluster-dns": [DNS_SERVICE_IP, 53], "another-pod": [bystander, UDP_PORT]}
+    return {"tcp": tcp, "udp": udp, "proxy": proxy}
 
 
 def probe(targets: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from devcluster.images.building import reference
 from e2e import manifests, runs
 from e2e.filesets import Staging, capitals_job, staging
 from e2e.inspection import Inside
-from e2e.installations import GVISOR, RUNC, Installation
+from e2e.installations import ALLOWED, GVISOR, RUNC, Installation
 from e2e.manifests import INSTANT_PORT, MODELS_NAMESPACE, PATIENCE_SECONDS
 from e2e.runs import Run, rows_of
 from e2e.stage import idle_scenario, scenario
@@ -167,6 +167,7 @@ def _job(namespace: str) -> Object:
     rows = {"configMap": {"name": "hostile-rows", "key": "rows.jsonl"}}
     job = manifests.job(namespace, "hostile", rows, gym, manifests.scripted_model())
     job["spec"]["minCoverage"] = 0.25
+    job["spec"]["egress"] = {"allow": [ALLOWED]}
     return job
 
 

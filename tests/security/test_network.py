@@ -1,11 +1,15 @@
-"""Where hostile code connects to, from inside a sandbox: nowhere but to its own evaluator's one port."""
+"""Where hostile code connects to, from inside a sandbox: nowhere but to its own evaluator's one port, which is also a
+proxy to the one host that the job may reach."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from e2e.installations import ALLOWED
+from e2e.runs import rows_of
 from security.scenarios import HostileRun
 
 OPEN_TO_ALL = {
@@ -47,6 +51,28 @@ def test_no_datagram_is_answered_and_no_name_resolved(attacked: HostileRun) -> N
     assert all(answer.startswith("answered") for answer in attacked.probed["reach-by-udp"].values())
     assert not any(answer.startswith("answered") for answer in answers.values())
     assert all(answer.startswith("not resolved") for answer in attacked.saw("resolve-a-name").values())
+
+
+def test_the_proxy_leads_to_the_host_that_was_allowed_and_to_no_other(attacked: HostileRun) -> None:
+    saw = attacked.saw("reach-by-proxy")
+    assert saw.pop("by the variables") == saw.pop("request allowed") == 200
+    assert saw.pop("without a token") == 407
+    # The tunnel stands, and what is no TLS goes no further: the server's own 200 does not come back.
+    assert saw.pop("tunnel allowed") in ([], ["200"])
+    assert len(saw) == 12
+    assert {name: answer for name, answer in saw.items() if answer not in (403, ["403"])} == {}
+
+
+def test_every_request_through_the_proxy_is_a_line_of_the_bundle(attacked: HostileRun) -> None:
+    assert attacked.bundle is not None
+    (file,) = attacked.bundle.rglob("egress.jsonl")
+    lines = rows_of(file)
+    passed = [f"{line['host']}:{line['port']}" for line in lines if "why" not in line]
+    assert passed == [ALLOWED, ALLOWED]
+    refused = Counter(f"{line['host']}:{line['port']}" for line in lines if line["status"] == 403)
+    assert len(refused) == 6 and set(refused.values()) == {2}
+    (plain,) = [line for line in lines if line["method"] == "CONNECT" and line["status"] == 200]
+    assert "no TLS" in plain["why"]
 
 
 def test_no_neighbour_answers_over_ipv6(attacked: HostileRun) -> None:

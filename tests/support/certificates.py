@@ -19,6 +19,8 @@ class Certificates:
 
 
 def private_authority(directory: Path, address: str = "127.0.0.1") -> Certificates:
+    """For a server at an IPv4 address or of a name."""
+    kind = "IP" if address.replace(".", "").isdecimal() else "DNS"
     made = Certificates(*(directory / name for name in ("authority.pem", "server.pem", "server.key")))
     authority_key = directory / "authority.key"
     _openssl(
@@ -28,7 +30,7 @@ def private_authority(directory: Path, address: str = "127.0.0.1") -> Certificat
     _openssl(
         "-subj", f"/CN={address}", "-keyout", str(made.key), "-out", str(made.certificate),
         "-CA", str(made.authority), "-CAkey", str(authority_key),
-        "-addext", "basicConstraints=critical,CA:FALSE", "-addext", f"subjectAltName=IP:{address}",
+        "-addext", "basicConstraints=critical,CA:FALSE", "-addext", f"subjectAltName={kind}:{address}",
     )  # fmt: skip
     return made
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nhx_gym_operator.api import egress
 from nhx_gym_operator.api.constants import MEASUREMENT_LABEL, MEASUREMENT_OF_SANDBOX
 from nhx_gym_operator.controller.caches import KINDS
 from nhx_gym_operator.controller.measuring.step import names
@@ -344,6 +345,15 @@ def test_the_operators_own_disk_is_bounded():
     assert all("sizeLimit" in volume["emptyDir"] for volume in pod()["spec"]["volumes"] if "emptyDir" in volume)
 
 
+def test_hosts_that_jobs_may_ask_for_are_none_and_are_read_as_the_api_reads_them():
+    assert settings().sandbox.egress.allow == ()
+    hosts = ["artifacts.example.internal:8443", "*.example.org"]
+    assert list(settings(sandbox={"egress": {"allow": hosts}}).sandbox.egress.allow) == hosts
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    entry = schema["properties"]["sandbox"]["properties"]["egress"]["properties"]["allow"]["items"]
+    assert entry["pattern"] == egress.ENTRY
+
+
 def test_bounds_on_jobs_are_unset_and_reach_the_operator_as_whole_numbers():
     assert settings().limits == Limits()
     most = {"maxRollouts": 1_000_000, "maxTokens": 5_000_000_000_000, "maxCalls": 1, "maxModelSeconds": 2}
@@ -429,6 +439,7 @@ def test_the_longest_release_name_still_makes_valid_names():
     [
         ({"sandbox": {"mode": "auto"}}, ["sandbox/mode", "'Auto', 'Required', 'Disabled'"]),
         ({"sandbox": {"runtimeClass": "kata"}}, ["sandbox", "runtimeClass"]),
+        ({"sandbox": {"egress": {"allow": ["*"]}}}, ["sandbox/egress/allow"]),
         ({"watchNamespaces": "team-a"}, ["watchNamespaces", "array"]),
         ({"replicas": "two"}, ["replicas"]),
         ({"images": {"gymHost": {"digest": "latest"}}}, ["images/gymHost/digest"]),
@@ -463,6 +474,7 @@ def notes_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({}, ["kubectl get runtimeclass gvisor", "kubectl apply -f job.yaml\n"]),
         ({"sandbox": {"isolation": "ContainerOnly"}}, ["share the node's kernel"]),
         ({"sandbox": {"mode": "Disabled"}}, ["Sandboxing is off"]),
+        ({"sandbox": {"egress": {"allow": ["pypi.org"]}}}, ["spec.egress.allow", "pypi.org"]),
         ({"watchNamespaces": ["team-a"]}, ["serves jobs in team-a", "kubectl get aej -n team-a -w"]),
     ],
     ids=str,

@@ -4,8 +4,9 @@ import pytest
 from pydantic.alias_generators import to_camel
 
 from nhx_gym_operator.api import bundled
+from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.limits import Limits
-from nhx_gym_operator.api.wire.plans import Bound
+from nhx_gym_operator.api.wire.plans import NODE_HOST, Bound
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.observe import parse_job
 from nhx_gym_operator.workloads import options, plans
@@ -147,3 +148,41 @@ def test_every_limit_of_a_job_reaches_its_evaluator_and_has_one_of_the_operators
         Bound(value=7, setting=f"spec.limits.{to_camel(name)}") for name in names
     ]
     assert {f"max_{name}" for name in names} == set(options.Limits.model_fields)
+
+
+ARTIFACTS, WIKI = "artifacts.example.internal:8443", "*.wiki.example.org"
+
+
+def asking_for(*hosts, allowed=(), **changes):
+    installed = installation(sandbox={"egress": {"allow": list(allowed)}, **changes})
+    return decide(new(job(egress={"allow": list(hosts)}), installation=installed), NOW)
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Disabled"])
+def test_a_host_that_the_administrator_does_not_allow_is_refused_with_the_setting(mode):
+    refused = condition_of(asking_for(ARTIFACTS, "pypi.org", allowed=[ARTIFACTS, WIKI], mode=mode), "Failed")
+    assert refused["reason"] == "EgressNotAllowed"
+    for words in ("spec.egress.allow asks for pypi.org,", f"sandbox.egress.allow allows {ARTIFACTS}, {WIKI};"):
+        assert words in refused["message"]
+    assert "allows nothing" in condition_of(asking_for("pypi.org"), "Failed")["message"]
+
+
+def test_a_host_within_the_administrators_list_is_given_and_nothing_unasked():
+    assert not holds(asking_for("en.wiki.example.org:443", allowed=[ARTIFACTS, WIKI]), "Failed")
+    options = settings(sandbox={"egress": {"allow": [ARTIFACTS, WIKI]}})
+    asking = workload(job(egress={"allow": ["en.wiki.example.org:443"]}), options=options)
+    assert plans.evaluator_plan(asking).egress.allow == ["en.wiki.example.org:443"]
+    assert plans.host_plan(asking, 0).egress
+    silent = workload(options=options)
+    assert plans.evaluator_plan(silent).egress is None and not plans.host_plan(silent, 0).egress
+
+
+def test_what_the_gate_proves_shut_is_named_to_the_proxy():
+    (shut,) = [plans.evaluator_plan(workload(job(egress={"allow": [ARTIFACTS]}))).egress.shut]
+    proven = {target.host for target in plans.host_plan(workload(), 0).gate_refused} - {NODE_HOST}
+    assert set(shut) == proven and {"10.96.0.1", "192.0.2.1", "169.254.169.254"} < proven
+
+
+def test_beside_the_evaluator_there_is_no_proxy():
+    colocated = workload(job(egress={"allow": [ARTIFACTS]}), placement=Placement.COLOCATED)
+    assert plans.evaluator_plan(colocated).egress is None

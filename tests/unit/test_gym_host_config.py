@@ -224,6 +224,17 @@ def test_the_jobs_variables_may_change_defaults_but_not_the_wiring() -> None:
     assert "NEMO_GYM_VENV_DIR" not in result
 
 
+def test_gyms_clients_find_the_proxy_of_a_job_that_may_reach_hosts_and_the_way_around_it() -> None:
+    opened = plan().model_copy(update={"egress": True})
+    result = gym_config.environment_variables(opened, "{}", "token", environment=False, inherited={})
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        assert result[name] == "http://nhx:token@10.0.0.1:8080"
+    assert result["no_proxy"] == result["NO_PROXY"] == "localhost,127.0.0.1,::1,10.0.0.1"
+    assert result["NHX_ENVIRONMENT_OFFLINE"] == "false"
+    shut = gym_config.environment_variables(plan(), "{}", "token", environment=False, inherited={})
+    assert not [name for name in shut if "proxy" in name.lower()] and shut["NHX_ENVIRONMENT_OFFLINE"] == "true"
+
+
 def test_a_staged_environment_is_required_and_gets_writable_links() -> None:
     result = gym_config.environment_variables(plan(), "{}", "token", environment=True, inherited={})
     assert result["NHX_ENVIRONMENT_PATH"] == "/job/environment"

@@ -80,3 +80,8 @@ def test_a_colocated_pod_lets_only_the_operator_in():
     (policy,) = network.network_policies(colocated)
     assert policy["spec"]["podSelector"]["matchLabels"]["evals.nhx.io/role"] == "colocated"
     assert len(policy["spec"]["ingress"]) == 1
+
+
+def test_hosts_that_a_job_may_reach_change_nothing_of_its_policies():
+    asking = workload(job(egress={"allow": ["artifacts.example.internal:8443"]}))
+    assert network.network_policies(asking) == network.network_policies(workload())

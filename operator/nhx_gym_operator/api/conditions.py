@@ -90,6 +90,8 @@ class AcceptedReason(StrEnum):
     """A claim that the job or its FileSet names is not in the namespace."""
     LIMIT_TOO_HIGH = "LimitTooHigh"
     """`spec.limits` asks for more than the operator's own `limits` allow."""
+    EGRESS_NOT_ALLOWED = "EgressNotAllowed"
+    """`spec.egress.allow` names a host that the operator's `sandbox.egress.allow` does not."""
     INPUTS_TIMEOUT = "InputsTimeout"
     """What was missing is still missing after the operator's `timeouts.waitForInputsSeconds`."""
     ACCESS_DENIED = "AccessDenied"

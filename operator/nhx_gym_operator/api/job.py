@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, POLICY_MODEL
+from .egress import Egress
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .limits import Limits
 from .models import ModelSpec
@@ -97,6 +98,9 @@ class JobSpec(ApiModel):
     )
     limits: Annotated[Limits, ours("what a job may cost at most")] = Field(
         default=Limits(), description="Bounds on rollouts and tokens of this job."
+    )
+    egress: Annotated[Egress, ours("what a sandbox may reach, within what the administrator allows")] = Field(
+        default=Egress(), description="Hosts of the network that a sandboxed Gym may reach. None by default."
     )
     idle_timeout_seconds: Annotated[
         float | None, ours("ends a collection in which nothing happens", "ours: an hour")

@@ -167,6 +167,11 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     RunReason.DATASET_INVALID: ("Correct the row that is named above.", _AGAIN),
     AcceptedReason.LIMIT_TOO_HIGH: ("Ask for no more than is allowed, in spec.limits.", _AGAIN),
+    AcceptedReason.EGRESS_NOT_ALLOWED: (
+        "Leave the hosts that are named above out of spec.egress.allow.",
+        f"{_ADMINISTRATOR} To allow them to jobs, add them to sandbox.egress.allow of the chart.",
+        _AGAIN,
+    ),
     RunReason.TASK_NOT_FOUND: (
         "Correct spec.tasks.taskIds: tasks.jsonl of an earlier run's bundle lists the ids.",
         _AGAIN,

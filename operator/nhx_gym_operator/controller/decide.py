@@ -121,7 +121,7 @@ class _Decider:
             return self._refuse(placed)
         # What is refused in a sandbox is refused beside the evaluator too, so that it need not wait to be placed.
         where = Placement.SANDBOXED if isinstance(placed, Missing) else placed.placement
-        refused = validation.refuse(spec, where, self.settings.images, self.settings.limits)
+        refused = validation.refuse(spec, where, self.settings)
         if refused:
             return self._refuse(refused)
         if isinstance(placed, Missing):

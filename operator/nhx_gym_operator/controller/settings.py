@@ -17,6 +17,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from ..api.constants import Isolation
+from ..api.egress import HostEntry
 from ..api.resource import first_problem
 from ..workloads.options import Options, WorkloadOptions
 from ..workloads.workload import ApiAddresses
@@ -42,6 +43,13 @@ class SandboxMode(StrEnum):
     DISABLED = "Disabled"
 
 
+class EgressCeiling(Options):
+    """The most that sandboxed jobs may reach besides their evaluators. A job gets what it asks for of it, and nothing
+    unasked."""
+
+    allow: tuple[HostEntry, ...] = ()
+
+
 class Sandbox(Options):
     """Where jobs run. Never a field of a job."""
 
@@ -50,6 +58,7 @@ class Sandbox(Options):
     isolation: Isolation = Isolation.KERNEL
     """`Kernel` needs the RuntimeClass. `ContainerOnly` runs hosts under the cluster's default runtime,
     with the same policies and the same gate."""
+    egress: EgressCeiling = Field(default_factory=EgressCeiling)
 
 
 class CanarySettings(Options):

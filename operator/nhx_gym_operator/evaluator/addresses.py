@@ -27,26 +27,31 @@ class AddressRefused(Exception):
 
 def is_refused(address: Address) -> bool:
     """Whether an address is link-local, loopback, multicast, unspecified, or a known metadata server."""
-    plain = _embedded(address) or address
-    special = plain.is_link_local or plain.is_loopback or plain.is_multicast or plain.is_unspecified
-    return special or plain in _METADATA
+    address = plain(address)
+    special = address.is_link_local or address.is_loopback or address.is_multicast or address.is_unspecified
+    return special or address in _METADATA
 
 
-def _embedded(address: Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 one stands for."""
+def plain(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for; any other as it is."""
     if isinstance(address, ipaddress.IPv4Address):
-        return None
+        return address
     if address in _NAT64:
         return ipaddress.IPv4Address(address.packed[-4:])
-    return address.ipv4_mapped or address.sixtofour
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+def parsed(text: str) -> Address:
+    """An address as `socket.getaddrinfo` writes it, its scope left out."""
+    return ipaddress.ip_address(text.partition("%")[0])
 
 
 def check(host: str, addresses: Iterable[str], *, loopback: bool = False) -> None:
     """Raise `AddressRefused` if one of a host's addresses is refused. With `loopback` the pod's own is not: a model may
     stand beside its caller, and the evaluator's own API opens to tokens only."""
     for text in addresses:
-        address = ipaddress.ip_address(text.partition("%")[0])
-        if is_refused(address) and not (loopback and (_embedded(address) or address).is_loopback):
+        address = parsed(text)
+        if is_refused(address) and not (loopback and plain(address).is_loopback):
             what = "link-local" if loopback else "link-local, loopback"
             raise AddressRefused(
                 f"{host} is the address {text}, which is {what} or a metadata server: "
@@ -57,7 +62,7 @@ def check(host: str, addresses: Iterable[str], *, loopback: bool = False) -> Non
 def check_literal(host: str) -> None:
     """Check a host that is an address; a name passes."""
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        parsed(host)
     except ValueError:
         return
     check(host, [host])
@@ -69,6 +74,19 @@ def look_up(host: str, *, loopback: bool = False) -> list[str]:
     found = list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
     check(host, found, loopback=loopback)
     return found
+
+
+def trouble_in_words(error: OSError) -> str:
+    """Why a host could not be looked up or connected to."""
+    match error:
+        case socket.gaierror():
+            return "no such host is known here"
+        case ConnectionRefusedError():
+            return "the connection was refused"
+        case TimeoutError():
+            return "it did not answer in time"
+        case _:
+            return str(error)
 
 
 def check_host(host: str, *, loopback: bool = False) -> None:

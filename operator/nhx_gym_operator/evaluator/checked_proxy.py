@@ -14,7 +14,7 @@ import threading
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
-from .addresses import AddressRefused, look_up
+from .addresses import AddressRefused, look_up, trouble_in_words
 
 CONNECT_S = 10.0
 _CHUNK_BYTES = 1 << 16
@@ -73,7 +73,7 @@ class _Connection(socketserver.BaseRequestHandler):
         except AddressRefused as error:
             return self._answer(http.HTTPStatus.FORBIDDEN, str(error))
         except OSError as error:
-            return self._answer(http.HTTPStatus.BAD_GATEWAY, _words(error))
+            return self._answer(http.HTTPStatus.BAD_GATEWAY, trouble_in_words(error))
         with there:
             if is_tunnel:
                 self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -103,7 +103,7 @@ class _Connection(socketserver.BaseRequestHandler):
             self.server.refusal = str(error)
             raise
         except OSError as error:
-            self.server.trouble = f"{host}: {_words(error)}"
+            self.server.trouble = f"{host}: {trouble_in_words(error)}"
             raise
         self.server.trouble = ""
         return there
@@ -125,18 +125,6 @@ def _first(host: str, addresses: list[str], port: int) -> socket.socket:
             there.settimeout(None)
             return there
     raise trouble
-
-
-def _words(error: OSError) -> str:
-    match error:
-        case socket.gaierror():
-            return "no such host is known here"
-        case ConnectionRefusedError():
-            return "the connection was refused"
-        case TimeoutError():
-            return "it did not answer in time"
-        case _:
-            return str(error)
 
 
 def _as_to_a_server(head: bytes) -> bytes:

@@ -1,8 +1,9 @@
-"""The evaluator's one HTTP API: model gateway, staged environment, host registration, progress."""
+"""The evaluator's one HTTP API: model gateway, staged environment, host registration, progress, forward proxy."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hmac
 import logging
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..api.wire import endpoints
 from ..api.wire.endpoints import HostRegistration
+from .egress import EgressProxy, EgressRefused, is_forwarded
 from .gateway import CALL_PATHS, CALLER, LOCAL_CALLER, MAX_REQUEST_BYTES, ModelGateway
 from .hosts import HostRegistry
 from .packing import PackedEnvironment
@@ -43,13 +45,15 @@ logging.getLogger("aiohttp.server").addFilter(_without_request)
 
 @dataclass(frozen=True)
 class Backends:
-    """What the API gives access to. Without hosts or environment those paths do not exist."""
+    """What the API gives access to. Without hosts or environment those paths do not exist; without `egress` it is no
+    proxy."""
 
     tokens: Tokens
     gateway: ModelGateway
     progress: ProgressState
     hosts: HostRegistry | None = None
     environment: PackedEnvironment | None = None
+    egress: EgressProxy | None = None
 
 
 def make_app(backends: Backends) -> web.Application:
@@ -58,7 +62,11 @@ def make_app(backends: Backends) -> web.Application:
     `GET /healthz` is open. `GET /progress` takes the progress token; everything else a host's token (or
     that of the Gym in this container), which never opens another host's registration.
     """
-    app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[_logged, _authorized(backends.tokens)])
+    middlewares = [_logged, _authorized(backends.tokens)]
+    if backends.egress is not None:
+        # Before the API's own: here Authorization is for another host, and the path is one of its paths.
+        middlewares.insert(1, _forwarding(backends.egress, backends.tokens))
+    app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=middlewares)
     api = _Api(backends)
     calls = "|".join(CALL_PATHS)
     prefix = endpoints.MODEL_PATH
@@ -148,8 +156,6 @@ class _Api:
 
 
 def _authorized(tokens: Tokens) -> Middleware:
-    hosts = {**tokens.hosts, LOCAL_CALLER: tokens.local_gym}
-
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == endpoints.HEALTH_PATH:
@@ -158,16 +164,51 @@ def _authorized(tokens: Tokens) -> Middleware:
         if request.path == endpoints.PROGRESS_PATH:
             allowed = _equal(given, tokens.progress)
         else:
-            # Every token is compared, so that the time taken says nothing about which one it was.
-            callers = [caller for caller, token in hosts.items() if _equal(given, token)]
-            allowed = bool(callers)
-            if allowed:
-                request[CALLER] = callers[0]
+            caller = _caller(tokens, given)
+            allowed = caller is not None
+            if caller is not None:
+                request[CALLER] = caller
         if not allowed:
             return _refused(401, "no valid job token")
         return await handler(request)
 
     return middleware
+
+
+def _forwarding(egress: EgressProxy, tokens: Tokens) -> Middleware:
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not is_forwarded(request):
+            return await handler(request)
+        try:
+            if _caller(tokens, _proxy_password(request)) is None:
+                raise EgressRefused(407, "no valid job token")
+            return await egress.forward(request)
+        except EgressRefused as refused:
+            answer = _refused(refused.status, str(refused))
+            if refused.status == 407:
+                answer.headers["Proxy-Authenticate"] = 'Basic realm="nhx"'
+            # What follows a refused CONNECT is no request.
+            answer.force_close()
+            return answer
+
+    return middleware
+
+
+def _proxy_password(request: web.Request) -> bytes:
+    """Of the credentials that a client takes from a proxy's address (RFC 7617); empty if there are none."""
+    scheme, _, credentials = request.headers.get("Proxy-Authorization", "").partition(" ")
+    try:
+        return base64.b64decode(credentials).partition(b":")[2] if scheme.lower() == "basic" else b""
+    except ValueError:
+        return b""
+
+
+def _caller(tokens: Tokens, given: bytes) -> int | None:
+    """Whose token it is. Every one is compared, so that the time taken says nothing about which one it was."""
+    known = {**tokens.hosts, LOCAL_CALLER: tokens.local_gym}
+    callers = [caller for caller, token in known.items() if _equal(given, token)]
+    return callers[0] if callers else None
 
 
 def _equal(given: bytes, token: str) -> bool:

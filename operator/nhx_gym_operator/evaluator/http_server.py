@@ -17,6 +17,7 @@ from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
 from .addresses import CheckedResolver
 from .budget import Budget
+from .egress import EGRESS_LOG, EgressProxy
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .hosts import HostRegistry
@@ -53,6 +54,8 @@ class RunningServer:
     session: aiohttp.ClientSession
     """For requests to hosts: without unpacking, which makes a long answer of a short one."""
     port: int
+    egress: EgressProxy | None
+    """Of a job that may reach hosts besides its models."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,19 @@ class HttpServer:
                 raise JobFailed(RunReason.MODEL_UNAVAILABLE, unusable, FailureClass.MODEL)
             journal.measure = gateway.usage_if_lost
             registry = self._registry(session)
-            app = make_app(Backends(self.tokens, gateway, self.progress, registry, environment))
+            egress = self._egress()
+            app = make_app(Backends(self.tokens, gateway, self.progress, registry, environment, egress))
             ports = self.ports
             async with (
                 _noting_usage(journal),
                 serving(app, host=ports.host, port=ports.api, canary_port=ports.canary) as port,
             ):
-                yield RunningServer(gateway, registry, session, port)
+                yield RunningServer(gateway, registry, session, port, egress)
+
+    def _egress(self) -> EgressProxy | None:
+        if self.plan.egress is None:
+            return None
+        return EgressProxy(self.plan.egress, self.paths.attempt(self.plan.attempt) / EGRESS_LOG)
 
     def _registry(self, session: aiohttp.ClientSession) -> HostRegistry | None:
         if self.plan.placement is not Placement.SANDBOXED:

@@ -39,8 +39,10 @@ class Provenance:
         environment_digest: str | None,
         facts: Mapping[str, CallFacts],
         usage: Mapping[str, ModelUsage],
+        egress: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
-        """The file's content. `versions` and `kernel` are what the gym host says of itself."""
+        """The file's content. `versions` and `kernel` are what the gym host says of itself; `egress` is what the
+        sandbox reached besides its models, None if nothing was open to it."""
         plan = self.plan
         return {
             "version": 1,
@@ -75,6 +77,7 @@ class Provenance:
                 }
                 for route in plan.models
             },
+            "egress": egress,
             "earlierAttempts": self._earlier(),
         }
 

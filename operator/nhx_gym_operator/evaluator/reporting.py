@@ -120,6 +120,7 @@ class Reporter:
             environment_digest=self.environment.digest if self.environment else None,
             facts=self.gateway.facts() if self.gateway else {},
             usage=self.gateway.usage() if self.gateway else {},
+            egress=self.server.egress.counts() if self.server and self.server.egress else None,
         )
 
     def write_provenance(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -284,11 +285,13 @@ def environment_variables(
         "NHX_GYM_GLOBAL_CONFIG": config_json,
         "NHX_WORK_PATH": WORK_DIR,
         "NHX_JOB_ID": plan.uid,
-        # A sandbox has no route to a model hub: asking one would only take its time-outs.
-        "NHX_ENVIRONMENT_OFFLINE": "true",
+        # Without a way out, asking a model hub would only take its time-outs.
+        "NHX_ENVIRONMENT_OFFLINE": "false" if plan.egress else "true",
         TOKEN_ENV: token,
         "PYTHONPATH": search_path(inherited.get("PYTHONPATH", "")),
     }
+    if plan.egress:
+        wiring |= _proxies(plan.evaluator_url, token)
     if environment:
         wiring |= {
             "NHX_ENVIRONMENT_PATH": ENVIRONMENT_DIR,
@@ -303,3 +306,13 @@ def environment_variables(
         wiring["NHX_ENVIRONMENT_PATH"] = ""
     kept = {name: value for name, value in defaults.items() if name not in inherited}
     return kept | plan.target.env_vars | wiring
+
+
+def _proxies(evaluator_url: str, token: str) -> dict[str, str]:
+    """The evaluator as the proxy of whatever heeds these variables. The token stands in them: environment code holds it
+    anyway, and a forwarder in this container that adds it would hide nothing."""
+    url = urlsplit(evaluator_url)
+    proxy = f"{url.scheme}://nhx:{token}@{url.netloc}"
+    values = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "NO_PROXY": f"localhost,127.0.0.1,::1,{url.hostname}"}
+    # Some clients read the small letters only.
+    return values | {name.lower(): value for name, value in values.items()}

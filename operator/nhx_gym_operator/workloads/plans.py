@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from ..api.constants import Placement
 from ..api.limits import operators_setting, users_field
 from ..api.models import ModelSpec
 from ..api.results import ObjectStoreResults
 from ..api.tasks import Dataset
 from ..api.wire.endpoints import CANARY_PORT, KUBELET_PORT
 from ..api.wire.mounts import BUNDLED_DATASETS_DIR, DATASET_DIR, DATASET_FILE
-from ..api.wire.plans import NODE_HOST, Bound, EvaluatorPlan, GateTarget, GymTarget, HostPlan, ModelRoute, UploadPlan
+from ..api.wire.plans import (
+    NODE_HOST,
+    Bound,
+    EgressPlan,
+    EvaluatorPlan,
+    GateTarget,
+    GymTarget,
+    HostPlan,
+    ModelRoute,
+    UploadPlan,
+)
 from . import storage
 from .workload import ApiAddresses, Workload
 
@@ -36,6 +47,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         max_calls=_bound("calls", workload),
         max_model_seconds=_bound("model_seconds", workload),
         max_concurrent_calls=_bound("concurrent_calls", workload),
+        egress=_egress(workload),
         idle_s=spec.idle_timeout_seconds,
         target=gym_target(workload),
         models=[_route(model, workload) for model in spec.models],
@@ -61,8 +73,23 @@ def host_plan(workload: Workload, ordinal: int) -> HostPlan:
         target=gym_target(workload),
         models={model.name: model.model for model in workload.spec.models},
         environment=workload.spec.target.gym.environment is not None,
-        gate_refused=gate_targets(workload.cluster_ip or "", "the evaluator", workload.api),
+        egress=_egress(workload) is not None,
+        gate_refused=_gate_targets(workload),
     )
+
+
+def _gate_targets(workload: Workload) -> list[GateTarget]:
+    return gate_targets(workload.cluster_ip or "", "the evaluator", workload.api)
+
+
+def _egress(workload: Workload) -> EgressPlan | None:
+    """What the job asks for, which was within the administrator's list when it was accepted. None where it asks for
+    nothing; and colocated, where Gym has the evaluator's own network."""
+    allow = workload.spec.egress.allow
+    if not allow or workload.placement is Placement.COLOCATED:
+        return None
+    shut = {target.host for target in _gate_targets(workload)} - {"", NODE_HOST}
+    return EgressPlan(allow=list(allow), shut=sorted(shut))
 
 
 def gate_targets(listener: str, whose: str, api: ApiAddresses) -> list[GateTarget]:

@@ -105,6 +105,15 @@ class FetchPlan(Message):
     """Directory that it is copied into."""
 
 
+class EgressPlan(Message):
+    """Hosts that the evaluator opens to a job's Gym, as a forward proxy."""
+
+    allow: list[str]
+    """As `api.egress` reads them."""
+    shut: list[str] = Field(default_factory=list)
+    """Addresses that no name may lead to: what the gate proves shut is not opened here."""
+
+
 class EvaluatorPlan(Message):
     """Everything the evaluator is told. Set by the operator as JSON in `EVALUATOR_PLAN_ENV`."""
 
@@ -126,6 +135,8 @@ class EvaluatorPlan(Message):
     max_calls: Bound | None = None
     max_model_seconds: Bound | None = None
     max_concurrent_calls: Bound | None = None
+    egress: EgressPlan | None = None
+    """None: the job's Gym reaches its models and nothing else."""
     idle_s: float | None = None
     """Collection ends when for so long nothing happened. None: it may go on for ever."""
     target: GymTarget
@@ -216,6 +227,8 @@ class HostPlan(GatePlan):
     models: dict[str, str]
     """Model name of each entry of the job's `models`, by its key: `{"policy": "smollm2-135m"}`."""
     environment: bool = False
+    egress: bool = False
+    """The evaluator is a forward proxy to some hosts."""
 
 
 class CanaryPlan(GatePlan):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ...api import bundled
+from ...api import bundled, egress
 from ...api.conditions import AcceptedReason
 from ...api.constants import Placement
 from ...api.job import JobSpec
@@ -12,19 +13,22 @@ from ...api.limits import operators_setting, users_field
 from ...api.target import NO_PROXIES, PROXY_VARIABLE
 from ...workloads.options import Images, Limits
 from ..observation import JobRefused
+from ..settings import Settings
 from . import hydra_params
 
 MAX_SPEC_BYTES = 112 * 1024
+MAX_SHOWN = 10
 
 
-def refuse(spec: JobSpec, placement: Placement, images: Images, limits: Limits) -> JobRefused | None:
+def refuse(spec: JobSpec, placement: Placement, settings: Settings) -> JobRefused | None:
     """Why this job can never run in that placement, if so."""
     return (
         _refuse_hydra_params(spec, placement)
         or _refuse_proxies(spec)
         or _refuse_size(spec)
-        or _refuse_limits(spec, limits)
-        or _refuse_server(spec, images)
+        or _refuse_limits(spec, settings.limits)
+        or _refuse_egress(spec, settings.sandbox.egress.allow)
+        or _refuse_server(spec, settings.images)
     )
 
 
@@ -67,6 +71,24 @@ def _refuse_limits(spec: JobSpec, limits: Limits) -> JobRefused | None:
                 f"lower it or leave it out",
             )
     return None
+
+
+def _refuse_egress(spec: JobSpec, ceiling: Sequence[str]) -> JobRefused | None:
+    """Refuses hosts that the administrator does not allow, in either placement: what a job may ask for does not depend
+    on where it happens to run."""
+    beyond = egress.beyond(spec.egress.allow, ceiling)
+    if not beyond:
+        return None
+    return JobRefused(
+        AcceptedReason.EGRESS_NOT_ALLOWED,
+        f"{egress.FIELD} asks for {_listed(beyond)}, and the operator's setting {egress.SETTING} allows "
+        f"{_listed(ceiling)}; leave it out, or have an administrator add it there",
+    )
+
+
+def _listed(entries: Sequence[str]) -> str:
+    more = len(entries) - MAX_SHOWN
+    return ", ".join(entries[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "nothing"
 
 
 def _refuse_server(spec: JobSpec, images: Images) -> JobRefused | None:

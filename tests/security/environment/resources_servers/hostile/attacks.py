@@ -9,6 +9,7 @@ allowed, and well below what a machine has.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import errno
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -142,6 +144,23 @@ def resolve_a_name(targets: Targets) -> dict[str, str]:
             saw[name] = socket.getaddrinfo(name, 443)[0][4][0]
         except OSError as error:
             saw[name] = f"not resolved: {error}"[:SHOWN]
+    return saw
+
+
+@attack("network")
+def reach_by_proxy(targets: Targets) -> dict[str, Any]:
+    """By the evaluator as a proxy: the host that the job may reach, and others, by request and by tunnel."""
+    evaluator, hosts = targets["evaluator"], targets["proxy"]
+    credentials = "Basic " + base64.b64encode(f"nhx:{own_token()}".encode()).decode()
+    allowed = f"http://{hosts['allowed']}/healthz"
+    with urllib.request.urlopen(allowed, timeout=ANSWER_S) as answer:
+        saw: dict[str, Any] = {"by the variables": answer.status}
+    saw["without a token"] = _http(evaluator, "GET", allowed)[0]
+    for name, host in hosts.items():
+        headers = {"Proxy-Authorization": credentials}
+        saw[f"request {name}"] = _http(evaluator, "GET", f"http://{host}/healthz", token="", headers=headers)[0]
+        asked = f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\nProxy-Authorization: {credentials}\r\n\r\n"
+        saw[f"tunnel {name}"] = _raw(evaluator, f"{asked}GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     return saw
 
 
