@@ -290,6 +290,23 @@ def cancelled(world: World) -> Run:
 
 
 @scenario
+def suspended(world: World) -> Run:
+    """In the middle of its run, and resumed."""
+    job = manifests.mcqa_job(COLOCATED.jobs, "suspended", port=SLOW_PORT, concurrency=1)
+    cluster.apply(job)
+    _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
+    _change(job, suspend=True)
+    held = _until(world, job, lambda state: phase(state) == "Suspended", "the phase Suspended")
+    pods = pods_of(COLOCATED.jobs, held["metadata"]["uid"])
+    running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+    _change(job, suspend=False)
+    run = runs.succeeded(world, job, **{"rollouts before": _recorded(held), "still running": running})
+    return replace(
+        run, facts=run.facts | {"journal": _read_claim(COLOCATED.jobs, "suspended-results", "cat journal.jsonl")}
+    )
+
+
+@scenario
 def judged_runc(world: World) -> Run:
     return _judged(world, RUNC.jobs)
 
@@ -494,6 +511,12 @@ def _until(
 ) -> Object:
     namespace, name = runs.key_of(job)
     return world.watch.until(namespace, name, holds, what=what, timeout=seconds)
+
+
+def _change(job: Object, **fields: Any) -> None:
+    namespace, name = runs.key_of(job)
+    patch = json.dumps({"spec": fields})
+    cluster.kubectl("patch", "aej", name, f"--namespace={namespace}", "--type=merge", f"--patch={patch}")
 
 
 def _until_running(world: World, job: Object) -> Object:

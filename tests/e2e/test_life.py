@@ -57,6 +57,18 @@ def test_no_rollout_that_was_recorded_is_paid_for_again(replaced_children: Run) 
     assert ROLLOUTS <= calls <= ROLLOUTS + 2
 
 
+def test_a_suspended_job_goes_on_with_what_it_had_recorded_and_ends_with_the_same_numbers(
+    suspended: Run, mcqa_colocated: Run
+) -> None:
+    assert suspended.facts["still running"] == [] and suspended.facts["rollouts before"] >= 2
+    assert suspended.status["attempt"] == 2 and "lostAttempts" not in suspended.status
+    lines = [json.loads(line) for line in suspended.facts["journal"].splitlines()]
+    results = [line["record"] for line in lines if line["record"]["kind"] == "result"]
+    assert len(results) == len({(result["task"], result["rollout"]) for result in results}) == ROLLOUTS
+    values = {name: aggregate["value"] for name, aggregate in suspended.aggregates.items()}
+    assert values == pytest.approx({name: aggregate["value"] for name, aggregate in mcqa_colocated.aggregates.items()})
+
+
 def test_deleting_a_finished_job_leaves_nothing_behind(replaced_children: Run) -> None:
     assert replaced_children.facts["left"] == []
 
