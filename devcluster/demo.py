@@ -347,7 +347,11 @@ def next_commands(target: Target) -> str:
         begin,
         [f"kubectl get aej {place}", "the jobs"],
         [f"kubectl explain aej.spec.target.gym{flag}", "every field"],
-        ["pip install '.[cli]'", "the kubectl plugin for the next three (Python 3.12 or newer)"],
+        # An older Python is not named by pip: it reports conflicting dependencies.
+        [
+            "python3.12 -m venv ~/.nhx && . ~/.nhx/bin/activate && pip install '.[cli]'",
+            "the kubectl plugin for the next three; Python 3.12 or newer",
+        ],
         [f"kubectl nhx results mcqa {place}", "all aggregates"],
         [f"kubectl nhx logs wordcheck {place}", "what evaluator and Gym wrote"],
         [f"kubectl nhx download wordcheck ./wordcheck-results {place}", "the bundle; open report.html in it"],

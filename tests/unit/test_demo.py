@@ -4,6 +4,7 @@ import json
 import stat
 import sys
 import time
+import tomllib
 
 import pytest
 import yaml
@@ -203,6 +204,16 @@ def test_the_commands_to_try_next_name_the_users_context(monkeypatch):
 
     assert "python3 -m devcluster env" in demo.next_commands(local) and "cluster-down" in demo.next_commands(local)
     assert "--context lab" in demo.next_commands(theirs) and "cluster-down" not in demo.next_commands(theirs)
+
+
+def test_the_plugin_is_installed_with_a_python_that_it_runs_on(monkeypatch):
+    """An older one is refused by pip with words about conflicting dependencies, which name no Python."""
+    least = tomllib.loads((demo.ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    command = f"python{least} -m venv ~/.nhx && . ~/.nhx/bin/activate && pip install '.[cli]'"
+
+    assert command in demo.next_commands(demo.choose_target(None, None))
+    assert command in (demo.ROOT / "README.md").read_text()
+    assert command in (demo.ROOT / "docs/cli.md").read_text()
 
 
 def test_a_step_that_fails_says_how_long_it_took(capsys):
