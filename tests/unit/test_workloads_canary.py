@@ -57,7 +57,7 @@ def test_the_client_is_to_find_refused_what_a_host_is():
         ("192.0.2.1", 6443),
         ("node", 10250),
         ("169.254.169.254", 80),
-        ("fd00:ec2::254", 80),
+        *((address, 80) for address in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")),
     ]
     assert "[fd00::7]:8080" in str(canaries.client(CANARY, "fd00::7"))
 

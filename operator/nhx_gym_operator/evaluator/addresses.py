@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-# Metadata servers outside the link-local range: AWS by IPv6, Alibaba Cloud, Oracle Cloud, Azure's wire server.
-_METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")))
+from ..api import metadata_servers
+
+_METADATA = frozenset(map(ipaddress.ip_address, metadata_servers.OUTSIDE_LINK_LOCAL))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 type Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -80,8 +80,8 @@ class Passage:
     @property
     def words(self) -> str:
         """What was refused, and where that proves something."""
-        known = [target.name for target in self.refused if target.known_by]
-        others = [target.name for target in self.refused if not target.known_by]
+        known = dict.fromkeys(target.name for target in self.refused if target.known_by)
+        others = dict.fromkeys(target.name for target in self.refused if not target.known_by)
         parts = [f"known to be up: {', '.join(known)}"] if known else []
         parts += [f"not known to be up: {', '.join(others)}"] if others else []
         return "; ".join([*parts, *filter(None, [self.note])])
@@ -156,7 +156,7 @@ def _node_addresses(target: GateTarget, environ: Mapping[str, str]) -> list[str]
 def _open_targets(targets: Sequence[GateTarget], connect: Callable[[GateTarget], bool]) -> list[GateTarget]:
     if not targets:
         return []
-    with ThreadPoolExecutor(max_workers=min(len(targets), 16)) as pool:
+    with ThreadPoolExecutor(max_workers=len(targets)) as pool:
         return [target for target, is_open in zip(targets, pool.map(connect, targets), strict=True) if is_open]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..api import metadata_servers
 from ..api.constants import Placement
 from ..api.limits import operators_setting, users_field
 from ..api.models import ModelSpec
@@ -22,11 +23,6 @@ from ..api.wire.plans import (
 )
 from . import storage
 from .workload import ApiAddresses, Workload
-
-METADATA_ADDRESS = "169.254.169.254"
-"""Where clouds serve an instance's credentials, the same at all of the large ones."""
-METADATA_ADDRESS_IPV6 = "fd00:ec2::254"
-"""The same over IPv6, on Amazon's (EC2 user guide, "Access instance metadata for an EC2 instance")."""
 
 
 def evaluator_plan(workload: Workload) -> EvaluatorPlan:
@@ -112,8 +108,8 @@ def gate_targets(listener: str, whose: str, api: ApiAddresses) -> list[GateTarge
         targets.append(GateTarget(name="kubernetes-api-node", host=host, port=port, known_by=known_by))
     known_by = "the kubelet that started this pod listens there, unless its port was changed"
     targets.append(GateTarget(name="kubelet", host=NODE_HOST, port=KUBELET_PORT, known_by=known_by))
-    for name, host in (("metadata", METADATA_ADDRESS), ("metadata-ipv6", METADATA_ADDRESS_IPV6)):
-        targets.append(GateTarget(name=name, host=host, port=80, known_by=""))
+    for host in (metadata_servers.LINK_LOCAL, *metadata_servers.OUTSIDE_LINK_LOCAL):
+        targets.append(GateTarget(name="metadata", host=host, port=80, known_by=""))
     return targets
 
 
