@@ -42,7 +42,7 @@ test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gViso
 	$(PYTEST) tests/layers
 
 .PHONY: nightly
-nightly: test-helm3 test-named-cluster test-nightly environments ## what `make test` leaves out
+nightly: test-helm3 test-checks test-named-cluster test-nightly environments ## what `make test` leaves out
 
 .PHONY: test-nightly
 test-nightly: $(VENV)/installed cluster images s3 ## the tests that take too long for every change
@@ -52,6 +52,11 @@ test-nightly: $(VENV)/installed cluster images s3 ## the tests that take too lon
 test-helm3: $(VENV)/installed ## the chart, with the other major version of Helm
 	$(DEVCLUSTER) build helm3
 	HELM="$$(python3 -c 'from devcluster import paths; print(paths.bin_path("helm3"))')" $(PYTEST) tests/unit/test_chart.py
+
+.PHONY: test-checks
+test-checks: $(VENV)/installed helm ## what the chart and the operator make, judged by kube-score
+	$(DEVCLUSTER) build kube-score
+	$(PYTEST) -m nightly tests/unit/test_chart_checks.py
 
 .PHONY: test-named-cluster
 test-named-cluster: $(VENV)/installed cluster ## the demo with CONTEXT and REGISTRY, a real registry and Helm 3

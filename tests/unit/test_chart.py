@@ -336,7 +336,7 @@ def test_the_settings_are_those_that_the_operator_reads():
     assert found.images.gym_host == "registry.local/nhx-gym-host:dev"
     assert found.images.gym_tasks == "registry.local/nhx-gym-tasks:dev"
     assert found.resources == RoleResources()
-    assert found.resources.gym_host["limits"] == {"memory": "3Gi", "ephemeral-storage": "10Gi"}
+    assert found.resources.gym_host["limits"] == {"cpu": 4, "memory": "3Gi", "ephemeral-storage": "10Gi"}
 
 
 def test_the_operators_own_disk_is_bounded():
@@ -387,7 +387,12 @@ def test_what_an_administrator_sets_reaches_jobs_and_operator_alike():
 
 def test_extra_resources_stand_beside_memory():
     found = settings(resources={"gymHost": {"limits": {"nvidia.com/gpu": 1}}})
-    assert found.resources.gym_host["limits"] == {"memory": "3Gi", "ephemeral-storage": "10Gi", "nvidia.com/gpu": 1}
+    assert found.resources.gym_host["limits"] == {
+        "cpu": 4,
+        "memory": "3Gi",
+        "ephemeral-storage": "10Gi",
+        "nvidia.com/gpu": 1,
+    }
 
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4

@@ -634,7 +634,7 @@ def test_what_any_pod_writes_on_its_node_is_bounded_by_default_in_all_and_per_vo
 def test_what_a_host_writes_on_its_node_is_bounded_in_all_and_per_volume():
     built = pods.host_pod(staged(), 0)
     resources = main_container(built)["resources"]
-    assert resources["limits"]["ephemeral-storage"] == "10Gi"
+    assert resources["limits"] == {"cpu": 4, "memory": "3Gi", "ephemeral-storage": "10Gi"}
     assert resources["requests"]["ephemeral-storage"] == "512Mi"
     scratch = [volume for volume in volumes(built).values() if "emptyDir" in volume]
     assert {volume["name"]: volume["emptyDir"] for volume in scratch} == {

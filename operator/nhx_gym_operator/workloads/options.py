@@ -42,9 +42,16 @@ class PodOptions(Options):
 
 
 def _resources(
-    cpu: str, memory: str, memory_limit: str, disk: str | None = None, disk_limit: str | None = None
+    cpu: str,
+    memory: str,
+    memory_limit: str,
+    disk: str | None = None,
+    disk_limit: str | None = None,
+    cpu_limit: int | None = None,
 ) -> dict[str, Any]:
-    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory_limit}}
+    resources: dict[str, Any] = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory_limit}}
+    if cpu_limit:
+        resources["limits"]["cpu"] = cpu_limit
     if disk and disk_limit:
         resources["requests"][EPHEMERAL_STORAGE] = disk
         resources["limits"][EPHEMERAL_STORAGE] = disk_limit
@@ -63,7 +70,7 @@ class RoleResources(Options):
     that this has a bound too. Init containers have none of their own: the pod's is that of its main container."""
 
     evaluator: dict[str, Any] = Field(default_factory=lambda: _resources("100m", "256Mi", "2Gi", "256Mi", "10Gi"))
-    gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "3Gi", "512Mi", "10Gi"))
+    gym_host: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "3Gi", "512Mi", "10Gi", 4))
     gym_tasks: dict[str, Any] = Field(default_factory=lambda: _resources("500m", "1Gi", "4Gi", "512Mi", "10Gi"))
     stage: dict[str, Any] = Field(default_factory=lambda: _resources("50m", "64Mi", "512Mi"))
     gate: dict[str, Any] = Field(default_factory=lambda: _resources("10m", "32Mi", "256Mi"))
