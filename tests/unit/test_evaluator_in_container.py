@@ -17,7 +17,7 @@ from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.evaluator.collect import in_container
 from nhx_gym_operator.evaluator.collect.answers import Limit
-from nhx_gym_operator.evaluator.gym_process import hidden_values
+from nhx_gym_operator.evaluator.gym_process import output_mask
 from unit.evaluator_fakes import KEY, TOKENS, World, chat, prompt_of, row, target, world
 
 ROWS = [row(number) for number in range(5)]
@@ -250,8 +250,8 @@ async def test_what_came_by_env_secrets_is_in_no_log_and_no_message(
 
 def test_a_secret_of_several_lines_is_hidden_line_by_line() -> None:
     lines = ["-----BEGIN KEY-----", "c2VjcmV0IG9uZQ==", "c2VjcmV0IHR3bw=="]
-    hidden = hidden_values(target(env_secret_names=["PEM"]), "token", {"PEM": "\n".join(lines)})
-    assert set(lines) <= set(hidden)
+    mask = output_mask(target(env_secret_names=["PEM"]), "token", {"PEM": "\n".join(lines)})
+    assert mask.text(" ".join(lines)) == "*** *** ***"
 
 
 async def test_an_image_without_gym_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,11 +102,6 @@ def test_an_evaluator_without_a_plan_still_leaves_an_outcome(tmp_path: Path, mon
     assert EVALUATOR_PLAN_ENV in outcome.message
 
 
-def test_of_a_header_with_a_credential_the_credential_alone_is_hidden_too() -> None:
-    hidden = program._to_hide(["Bearer abcdefgh12345"])
-    assert program._masked("you sent abcdefgh12345", hidden) == "you sent ***"
-
-
 def test_a_log_record_is_bounded_acts_on_no_terminal_and_passes_for_no_other() -> None:
     forged = "x\x1b[2J\n2026-01-01 00:00:00,000 INFO all is well" + "y" * 100_000
     record = logging.LogRecord("sdk", logging.WARNING, __file__, 1, "usage %s", (forged,), None)

@@ -8,11 +8,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
 
 from ..api.wire.plans import FETCH_PLAN_ENV, FetchPlan
+from ..in_pods.masking import Mask, by_words
 from .bucket import BucketError, BundleBucket
 from .plan import Paths, PlanError, load_plan, load_source_secrets, load_stage_plan, load_tokens
 from .run import Evaluation
@@ -27,8 +28,6 @@ LOG_BYTES = 8 * 1024 * 1024
 MAX_RECORD = 16_000
 """Characters of one record."""
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_SHORTEST_SECRET = 8
-"""A shorter word is no credential, and hiding it would make messages unreadable."""
 
 log = logging.getLogger("nhx_gym_operator.evaluator")
 
@@ -114,15 +113,15 @@ async def _until_signal(evaluation: Evaluation) -> int:
 
 
 def _stage(paths: Paths) -> int:
-    hidden: list[str] = []
+    mask = Mask(())
     try:
         plan = load_stage_plan(os.environ)
         secrets = load_source_secrets(paths.source_secrets)
-        hidden = _to_hide(secrets.values())
-        _mask_in_logs(hidden)
+        mask = Mask(by_words(secrets.values()))
+        _mask_in_logs(mask)
         staged = stage(plan, paths, secrets)
     except (StagingError, PlanError) as error:
-        return _refuse(_masked(str(error), hidden), paths.termination_log)
+        return _refuse(mask.text(str(error)), paths.termination_log)
     _say(staged.model_dump_json(), paths.termination_log)
     return 0
 
@@ -144,23 +143,10 @@ def _refuse(message: str, termination_log: Path) -> int:
     return 1
 
 
-def _to_hide(secrets: Iterable[str]) -> list[str]:
-    """Each secret, and of one in several words (`Bearer …`) each word that is long enough to be the credential."""
-    words = {word for secret in secrets for word in secret.split() if len(word) >= _SHORTEST_SECRET}
-    return sorted({*secrets, *words} - {""}, key=len, reverse=True)
-
-
-def _masked(text: str, secrets: Iterable[str]) -> str:
-    """A server's answer may repeat what it was sent."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
-
-
-def _mask_in_logs(secrets: Iterable[str]) -> None:
+def _mask_in_logs(mask: Mask) -> None:
     class Masked(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
-            record.msg, record.args = _masked(record.getMessage(), secrets), ()
+            record.msg, record.args = mask.text(record.getMessage()), ()
             return True
 
     for handler in logging.getLogger().handlers:

@@ -21,6 +21,7 @@ from obstore.store import S3Store
 
 from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
 from ..api.wire.plans import BucketAddress
+from ..in_pods.masking import Mask
 from .addresses import AddressRefused, check_host
 from .checked_proxy import CheckedProxy
 
@@ -54,6 +55,7 @@ class BundleBucket:
         self.address = address
         self._field = field
         self._secrets, self.trimmed = _credentials(address, directory, field)
+        self._mask = Mask(self._secrets.values())
         retry_s = RETRY_TIMEOUT_S if retry_s is None else retry_s
         if address.endpoint:
             try:
@@ -154,9 +156,7 @@ class BundleBucket:
         text = " ".join(said.split())
         if cause:
             text = f"{cause} ({text})"
-        for secret in self._secrets.values():
-            text = text.replace(secret, "***")
-        return text[:_MAX_WORDS]
+        return self._mask.text(text)[:_MAX_WORDS]
 
 
 async def _each(work: Any, items: Iterable[tuple[str, Any]]) -> dict[str, Any]:

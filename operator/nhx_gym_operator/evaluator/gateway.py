@@ -35,6 +35,7 @@ from yarl import URL
 from ..api.wire.endpoints import ROLLOUT_HEADER, ModelUsage
 from ..api.wire.plans import ModelRoute
 from ..api.wire.reports import FailureClass
+from ..in_pods.masking import Mask
 from .addresses import AddressRefused, check_host
 from .budget import UNBOUNDED, Budget, Spent
 from .call_facts import CallFacts
@@ -619,7 +620,7 @@ def _words(text: str) -> str:
 
 
 def _without(text: str, key: str | None) -> str:
-    return text.replace(key, "***") if key else text
+    return Mask([key]).text(text) if key else text
 
 
 def _error(status: int, message: str, code: str) -> web.Response:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -24,6 +24,7 @@ from ..api.conditions import RunReason
 from ..api.gym_models import TOKEN_ENV, model_settings, search_path
 from ..api.wire.endpoints import EVALUATOR_PORT, HOST_LOG_LIMIT_BYTES
 from ..api.wire.plans import EVALUATOR_PLAN_ENV, GymTarget, ModelRoute
+from ..in_pods.masking import Mask, by_lines
 from .errors import JobFailed
 from .gym_logs import with_log
 from .process_group import end_group
@@ -33,7 +34,6 @@ DEFAULT_VENV_DIR = "/opt/gym_venvs"
 
 _LEFT_OUT = (b"Request info: ", b"Request kwargs: ")
 """Lines of Gym's request debugging that hold headers, keys among them, and whole prompts."""
-_SHORTEST_SECRET = 8
 MAX_LINE_BYTES = 1 << 20
 """A line that goes on beyond is taken in pieces: a child that never ends one must not fill the memory."""
 _TAIL_LINE_BYTES = 4096
@@ -95,27 +95,23 @@ def own_run_dir(directory: Path) -> str:
     return f"hydra.run.dir={hydra_scalar(str(directory))}"
 
 
-def hidden_values(target: GymTarget, token: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """What Gym's output must not show: our token, and what came by `envSecrets`. A short value is no secret, and hiding
-    it would only make the output unreadable."""
-    secrets = [environment.get(name, "") for name in target.env_secret_names]
-    # One with line breaks is printed as lines, each of which gives a part of it away.
-    values = {part for secret in secrets for part in (secret, *secret.splitlines())}
-    return sorted({token, *(value for value in values if len(value) >= _SHORTEST_SECRET)}, key=len, reverse=True)
+def output_mask(target: GymTarget, token: str, environment: Mapping[str, str] = os.environ) -> Mask:
+    """What Gym's output must not show: our token, and what came by `envSecrets`."""
+    return Mask([token, *by_lines(environment.get(name, "") for name in target.env_secret_names)])
 
 
 class LogFile:
     """What a child prints, on its way to a file in the bundle: without secrets, and without the lines
     in which Gym repeats whole requests. Of a long output the file has the beginning and the last lines, and says so."""
 
-    def __init__(self, path: Path, hidden: Iterable[str], limit_bytes: int = HOST_LOG_LIMIT_BYTES) -> None:
+    def __init__(self, path: Path, mask: Mask, limit_bytes: int = HOST_LOG_LIMIT_BYTES) -> None:
         self.tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
         self.path = path
-        self._hidden = [value.encode() for value in hidden if value]
+        self._mask = mask
         self._limit = limit_bytes
         self._size = 0
         # What may be the beginning of something to be hidden, where a line is cut before its end.
-        self._held_back = max(map(len, [*self._hidden, *_LEFT_OUT])) - 1
+        self._held_back = max(mask.longest, *map(len, _LEFT_OUT)) - 1
         self._leaves_out = False
         """The rest of the line at which the output is."""
 
@@ -131,7 +127,7 @@ class LogFile:
                     self._write(file, self._kept(line + b"\n"))
                     self._leaves_out = False
                 if len(rest) > MAX_LINE_BYTES:
-                    rest = self._masked(rest)
+                    rest = self._mask.data(rest)
                     self._write(file, self._kept(rest[: -self._held_back]))
                     rest = rest[-self._held_back :]
                 file.flush()
@@ -148,13 +144,8 @@ class LogFile:
         self._leaves_out = self._leaves_out or any(start in line for start in _LEFT_OUT)
         if not line or self._leaves_out:
             return b""
-        line = self._masked(line)
+        line = self._mask.data(line)
         self.tail.append(line[:_TAIL_LINE_BYTES].decode("utf-8", errors="replace").rstrip())
-        return line
-
-    def _masked(self, line: bytes) -> bytes:
-        for value in self._hidden:
-            line = line.replace(value, b"***")
         return line
 
 
@@ -176,7 +167,7 @@ class GymProcess:
         *,
         stdout: Path,
         stderr: Path | None = None,
-        hidden: Sequence[str] = (),
+        mask: Mask,
         grace_s: float,
     ) -> GymProcess:
         """Start `gym` with these arguments. Without `stderr` both streams go to `stdout`, in order."""
@@ -189,10 +180,10 @@ class GymProcess:
             stderr=asyncio.subprocess.PIPE if stderr else asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
-        logs = [LogFile(stdout, hidden)]
+        logs = [LogFile(stdout, mask)]
         pumps = [asyncio.create_task(logs[0].follow(process.stdout))]
         if stderr:
-            logs.append(LogFile(stderr, hidden))
+            logs.append(LogFile(stderr, mask))
             pumps.append(asyncio.create_task(logs[1].follow(process.stderr)))
         log.info("started %s", name)
         return cls(name, process, pumps, logs, grace_s)

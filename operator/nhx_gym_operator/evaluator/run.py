@@ -21,7 +21,7 @@ from .dataset import Dataset
 from .delivery import Delivery
 from .endings import end_by
 from .errors import JobFailed
-from .gym_process import hidden_values, runtime_config
+from .gym_process import output_mask, runtime_config
 from .http_server import HttpServer, Ports, RunningServer
 from .journal import Journal
 from .model_keys import ModelKeys
@@ -140,7 +140,7 @@ class Evaluation:
             return ThroughHosts(server.registry, server.session, self._calls, target)
         config = runtime_config(target, self.plan.models, server.port)
         token, directory = self.tokens.local_gym, self._delivery.directory / "gym_run"
-        return InContainer(config, directory, token, self._calls, hidden_values(target, token))
+        return InContainer(config, directory, token, self._calls, output_mask(target, token))
 
     def _failed(self, error: Exception) -> Outcome:
         return self._report.failed(end_by(error, self.paths.results, self.plan.results_location))

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..api.wire.endpoints import HOST_LOG_LIMIT_BYTES
+from ..in_pods.masking import Mask, by_lines
 
 TAIL_LINES = 80
 LINE_LIMIT = 500
@@ -23,21 +24,13 @@ LINE_LIMIT = 500
 _LAST_LINES_S = 2.0
 """A process that outlived the container's end keeps the pipe open; nothing waits for it."""
 _MAX_PENDING_BYTES = 1 << 20
-_SHORTEST_SECRET = 8
-"""Below this a value is no credential, and masking it would only make the log unreadable."""
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|PRIVATE", re.IGNORECASE)
 
 
 def secrets_in(environment: dict[str, str], names: Iterable[str] = ()) -> list[str]:
     """Values that must not be printed: those of `names`, and of variables whose name says secret."""
     named = set(names)
-    values = {
-        value
-        for name, value in environment.items()
-        if (name in named or _SECRET_NAME.search(name)) and len(value) >= _SHORTEST_SECRET
-    }
-    # The longest first: one secret may be the beginning of another.
-    return sorted(values, key=lambda value: (-len(value), value))
+    return [value for name, value in environment.items() if name in named or _SECRET_NAME.search(name)]
 
 
 class Kept:
@@ -74,15 +67,11 @@ class Output:
 
     def __init__(self, secrets: Iterable[str], kept: Kept | None = None) -> None:
         self.kept = kept
-        # A secret with line breaks is printed as lines, each of which gives a part of it away.
-        parts = {part for secret in secrets for part in (secret, *secret.splitlines())}
-        self._secrets = [
-            part.encode() for part in sorted(parts, key=len, reverse=True) if len(part) >= _SHORTEST_SECRET
-        ]
+        self._mask = Mask(by_lines(secrets))
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def mask(self, text: str) -> str:
-        return self._masked(text.encode()).decode(errors="replace")
+        return self._mask.text(text)
 
     def tail(self) -> list[str]:
         """The last lines that were not blank, oldest first."""
@@ -117,7 +106,7 @@ class Output:
         self._emit(log, pending)
 
     def _emit(self, log: int, line: bytes) -> None:
-        masked = self._masked(line)
+        masked = self._mask.data(line)
         if self.kept:
             # A full disk must not end the pod's own log.
             with contextlib.suppress(OSError):
@@ -131,8 +120,3 @@ class Output:
         except OSError:
             # Nobody reads the pod's log any more; the tail still counts.
             pass
-
-    def _masked(self, data: bytes) -> bytes:
-        for secret in self._secrets:
-            data = data.replace(secret, b"***")
-        return data

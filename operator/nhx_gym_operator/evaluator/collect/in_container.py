@@ -32,6 +32,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
 
 from ...api.conditions import RunReason, SandboxReason
 from ...api.wire.reports import FailureClass
+from ...in_pods.masking import Mask
 from ..errors import JobFailed
 from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
@@ -60,13 +61,11 @@ log = logging.getLogger(__name__)
 class InContainer:
     """A `Collector` that runs Gym beside itself. Files go to `directory`, the bundle's `gym_run`."""
 
-    def __init__(
-        self, config: GymRuntimeConfig, directory: Path, token: str, calls: RolloutCalls, hidden: Sequence[str]
-    ) -> None:
+    def __init__(self, config: GymRuntimeConfig, directory: Path, token: str, calls: RolloutCalls, mask: Mask) -> None:
         self._config = config
         self._directory = directory
         self._token = token
-        self._hidden = hidden
+        self._mask = mask
         self._calls = calls
         self._gym = ""
         self._environment: dict[str, str] = {}
@@ -153,7 +152,7 @@ class InContainer:
             self._environment,
             stdout=stdout,
             stderr=stderr,
-            hidden=self._hidden,
+            mask=self._mask,
             grace_s=self._config.shutdown_grace_s if stderr is None else CLIENT_GRACE_S,
         )
 
