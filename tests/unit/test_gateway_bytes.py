@@ -105,7 +105,7 @@ async def test_a_stream_that_never_ends_is_ended_and_named(tmp_path: Path) -> No
         assert failure_class(g) is FailureClass.TIMEOUT
         said = g.gateway.dead_models()["policy"]
     assert got.startswith(DELTA) and not clean and len(g.model.requests) == 1
-    assert "stream did not end within models[name=policy].timeoutSeconds = 1" in said
+    assert "stream did not end within spec.models[name=policy].timeoutSeconds = 1" in said
 
 
 async def test_a_caller_that_does_not_read_its_stream_holds_nothing_for_ever(tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ MODEL_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 BASE_URL = r"^https?://[^/@?#]+(/[^?#]*)?$"
 
 
+def model_field(name: str) -> str:
+    """How messages name one of a job's models; its own fields follow behind a dot."""
+    return f"spec.models[name={name}]"
+
+
 class ModelSpec(ApiModel):
     """One model endpoint. Gym reaches it through the evaluator, which alone holds its key."""
 

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from .origins import ours
 from .resource import ApiModel, KeyRef, SecretValue, rule, validated
+from .wire.mounts import SECRET_FILE
 from .wire.plans import BucketAddress
 
 Manifest = dict[str, Any]
@@ -19,11 +20,9 @@ ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN, CERTIFICATES = (
     "session-token",
     "certificates",
 )
-"""What a pod that speaks to a bucket is given, each as `<directory>/<name>/<KEY_FILE>`."""
+"""What a pod that speaks to a bucket is given, each as `<directory>/<name>/<SECRET_FILE>`."""
 SECRET_MODE = 0o440
 """Readable for the pod's fsGroup, whatever user id the image runs as."""
-KEY_FILE = "value"
-"""What each of these files is called, in a folder of its own."""
 
 
 class BucketCredentials(ApiModel):
@@ -123,12 +122,12 @@ class BucketSpec(ApiModel):
 def key_volumes(
     secrets: Mapping[str, SecretValue], certificates: CertificateSource | None
 ) -> Iterator[tuple[str, Manifest]]:
-    """Name and body of a volume for each secret and for the certificates, with the one file `KEY_FILE` in it. A volume
-    each, so that the kubelet names what is missing."""
+    """Name and body of a volume for each secret and for the certificates, with the one file `SECRET_FILE` in it. A
+    volume each, so that the kubelet names what is missing."""
     for name, value in secrets.items():
         key = value.secret_key_ref
-        items = [{"key": key.key, "path": KEY_FILE}]
+        items = [{"key": key.key, "path": SECRET_FILE}]
         yield name, {"secret": {"secretName": key.name, "items": items, "defaultMode": SECRET_MODE}}
     if certificates:
         key = certificates.config_map_key_ref
-        yield CERTIFICATES, {"configMap": {"name": key.name, "items": [{"key": key.key, "path": KEY_FILE}]}}
+        yield CERTIFICATES, {"configMap": {"name": key.name, "items": [{"key": key.key, "path": SECRET_FILE}]}}

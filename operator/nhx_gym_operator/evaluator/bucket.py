@@ -20,8 +20,10 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import S3Store
 
 from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
+from ..api.wire.mounts import SECRET_FILE
 from ..api.wire.plans import BucketAddress
 from ..in_pods.masking import Mask
+from ..in_pods.mounted import SecretError, read_secret
 from .addresses import AddressRefused, check_host
 from .checked_proxy import CheckedProxy
 
@@ -215,8 +217,7 @@ def _no_aws_variables() -> Iterator[None]:
 
 
 def _credentials(address: BucketAddress, directory: Path, field: str) -> tuple[dict[str, str], list[str]]:
-    """By name, and the fields of those that had white space around, which is left out: people store keys with the line
-    end that their editor adds."""
+    """By name, and the fields of those that had white space around, which is left out."""
     names = {ACCESS_KEY_ID: "accessKeyId", SECRET_ACCESS_KEY: "secretAccessKey"}
     if address.has_session_token:
         names[SESSION_TOKEN] = "sessionToken"
@@ -224,15 +225,11 @@ def _credentials(address: BucketAddress, directory: Path, field: str) -> tuple[d
     for name, field_name in names.items():
         where = f"{field}.credentials.{field_name}.secretKeyRef"
         try:
-            stored = (directory / name / "value").read_bytes().decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BucketError(f"{where} cannot be read: {type(error).__name__}") from None
-        text = stored.strip()
-        if not text or not (text.isascii() and text.isprintable()):
-            said = "is empty" if not text else "holds a line break or another character that no request can carry"
-            raise BucketError(f"{where} {said}; store the value alone, on one line")
-        found[name] = text
-        if text != stored:
+            secret = read_secret(directory / name / SECRET_FILE, where)
+        except SecretError as error:
+            raise BucketError(str(error)) from None
+        found[name] = secret.text
+        if secret.trimmed:
             trimmed.append(where)
     return found, trimmed
 
@@ -242,7 +239,7 @@ def _certificates(address: BucketAddress, directory: Path, field: str) -> dict[s
     if not address.has_certificates:
         return {}
     try:
-        return {"root_certificate": (directory / CERTIFICATES / "value").read_bytes()}
+        return {"root_certificate": (directory / CERTIFICATES / SECRET_FILE).read_bytes()}
     except OSError as error:
         raise BucketError(f"{field}.certificates cannot be read: {type(error).__name__}") from None
 

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 from ..api.conditions import RunReason
+from ..in_pods.mounted import SecretError
 from .bucket import BucketError
 from .dataset import DatasetError
 from .errors import JobFailed
 from .journal import ForeignJournal, JournalError
-from .model_keys import ModelKeyError
 from .sources.errors import StagingError
 from .trust import NoCertificates
 
@@ -33,7 +33,7 @@ def end_by(error: Exception, volume: Path, location: str) -> JobFailed:
             return JobFailed(RunReason.UPLOAD_FAILED, str(error))
         case ForeignJournal():
             return JobFailed(RunReason.RESULTS_NOT_FRESH, str(error))
-        case ModelKeyError() | NoCertificates() | StagingError() | JournalError():
+        case SecretError() | NoCertificates() | StagingError() | JournalError():
             return JobFailed(RunReason.EVALUATION_FAILED, str(error))
     log.error("the evaluation ended with an error of its own", exc_info=error)
     return JobFailed(RunReason.EVALUATION_FAILED, f"{type(error).__name__}: {error}")

@@ -32,16 +32,18 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from ..api.models import model_field
 from ..api.wire.endpoints import ROLLOUT_HEADER, ModelUsage
 from ..api.wire.plans import ModelRoute
 from ..api.wire.reports import FailureClass
 from ..in_pods.masking import Mask
+from ..in_pods.mounted import SecretError
 from .addresses import AddressRefused, check_host
 from .budget import UNBOUNDED, Budget, Spent
 from .call_facts import CallFacts
 from .memory import Room, json_values
 from .metering import CallCost, Counted, End, EventStream, failed_response, usage_of
-from .model_keys import ModelKeyError, ModelKeys
+from .model_keys import ModelKeys
 from .model_request import NotPassed, read_request
 from .retries import delay_before_retry, is_retried
 from .rollout_calls import NOT_MADE, Call, FailedCall, RolloutCalls
@@ -221,9 +223,9 @@ class ModelGateway:
         try:
             return await self._distrusted(route)
         except AddressRefused as error:
-            words = f"{error}; change {field_of(route)}.baseUrl"
+            words = f"{error}; change {model_field(route.name)}.baseUrl"
         except ValueError as error:
-            words = f"{field_of(route)}.baseUrl is no address: {error}"
+            words = f"{model_field(route.name)}.baseUrl is no address: {error}"
         return f"model {route.name} answered no call: {words}"
 
     async def _distrusted(self, route: ModelRoute) -> str | None:
@@ -243,7 +245,7 @@ class ModelGateway:
             ):
                 return None
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-            return f"model {route.name} answered no call: {distrust(error, field_of(route))}"
+            return f"model {route.name} answered no call: {distrust(error, model_field(route.name))}"
         except (aiohttp.ClientError, OSError):
             return None
 
@@ -355,7 +357,7 @@ class ModelGateway:
 
     async def _call(self, asked: _Asked) -> web.StreamResponse:
         route, clock = asked.model.route, asyncio.get_running_loop().time
-        limit = f"models[name={route.name}].timeoutSeconds = {route.timeout_seconds:g}"
+        limit = _limit(route)
         number, words = 0, ""
         while True:
             try:
@@ -400,9 +402,11 @@ class ModelGateway:
                     return await self._pass_stream(asked, answer, first)
                 return self._pass_answer(asked, answer, await self._read(asked, answer), key)
         except AddressRefused as error:
-            raise _Refused(GIVEN_UP, FailureClass.MODEL, f"{error}; look at {field_of(route)}.baseUrl") from error
+            raise _Refused(
+                GIVEN_UP, FailureClass.MODEL, f"{error}; look at {model_field(route.name)}.baseUrl"
+            ) from error
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-            raise _Refused(GIVEN_UP, FailureClass.MODEL, distrust(error, field_of(route))) from error
+            raise _Refused(GIVEN_UP, FailureClass.MODEL, distrust(error, model_field(route.name))) from error
         except aiohttp.ClientSSLError as error:
             raise _Refused(GIVEN_UP, FailureClass.MODEL, _without(str(error), key)) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -411,7 +415,7 @@ class ModelGateway:
     def _headers(self, route: ModelRoute, request: web.Request) -> tuple[dict[str, str], str | None]:
         try:
             key = self._keys.read(route)
-        except ModelKeyError as error:
+        except SecretError as error:
             raise _Refused(GIVEN_UP, FailureClass.MODEL, str(error)) from error
         headers = {
             "Content-Type": request.headers.get("Content-Type", "application/json"),
@@ -477,7 +481,7 @@ class ModelGateway:
         except _Refused as error:
             broken = error
         except TimeoutError:
-            limit = f"models[name={asked.model.route.name}].timeoutSeconds = {asked.model.route.timeout_seconds:g}"
+            limit = _limit(asked.model.route)
             broken = _Refused(GIVEN_UP, FailureClass.TIMEOUT, f"the model server's stream did not end within {limit}")
         except asyncio.CancelledError:
             self._left(asked, events)
@@ -578,9 +582,8 @@ async def _handed_over(request: web.Request, answer: web.StreamResponse) -> web.
     return answer
 
 
-def field_of(route: ModelRoute) -> str:
-    """A model's field in the job."""
-    return f"spec.models[name={route.name}]"
+def _limit(route: ModelRoute) -> str:
+    return f"{model_field(route.name)}.timeoutSeconds = {route.timeout_seconds:g}"
 
 
 def _proxy_of(route: ModelRoute) -> URL | None:

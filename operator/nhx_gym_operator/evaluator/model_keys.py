@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..api.models import model_field
+from ..api.wire.mounts import MODEL_KEY_FILE
 from ..api.wire.plans import ModelRoute
-
-
-class ModelKeyError(ValueError):
-    """A key that cannot be sent in a header. Says which, and never the key."""
+from ..in_pods.mounted import MountedSecret, SecretError, read_secret
 
 
 class ModelKeys:
@@ -16,36 +15,26 @@ class ModelKeys:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: dict[str, tuple[tuple[int, int, int], str]] = {}
+        self._known: dict[str, tuple[tuple[int, int, int], MountedSecret]] = {}
         """By model name: which file it was, and the key in it."""
 
     def read(self, route: ModelRoute) -> str | None:
-        """The key without surrounding white space, or None if the model needs none."""
-        if not route.has_api_key:
-            return None
-        file = self._directory / route.name / "api-key"
-        where = f"the API key of model {route.name!r} (spec.models[name={route.name}].apiKey.secretKeyRef)"
-        try:
-            found = file.stat()
-            version = found.st_ino, found.st_mtime_ns, found.st_size
-            if route.name in self._known and self._known[route.name][0] == version:
-                return self._known[route.name][1]
-            key = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelKeyError(f"{where} cannot be read: {type(error).__name__}") from error
-        if not key:
-            raise ModelKeyError(f"{where} is empty")
-        if not (key.isascii() and key.isprintable()):
-            raise ModelKeyError(
-                f"{where} holds a line break or another character that no HTTP header can carry;"
-                " store the key alone, on one line"
-            )
-        self._known[route.name] = version, key
-        return key
+        """The key without surrounding white space, or None if the model needs none. Raises `SecretError`."""
+        return self._read(route).text if route.has_api_key else None
 
     def was_trimmed(self, route: ModelRoute) -> bool:
-        """Whether the stored key had white space around it."""
-        if not route.has_api_key:
-            return False
-        stored = (self._directory / route.name / "api-key").read_text(encoding="utf-8")
-        return stored != stored.strip()
+        """Whether the stored key had white space around it. Raises `SecretError`."""
+        return route.has_api_key and self._read(route).trimmed
+
+    def _read(self, route: ModelRoute) -> MountedSecret:
+        file = self._directory / route.name / MODEL_KEY_FILE
+        field = f"the API key of model {route.name!r} ({model_field(route.name)}.apiKey.secretKeyRef)"
+        try:
+            found = file.stat()
+        except OSError as error:
+            raise SecretError(f"{field} cannot be read: {type(error).__name__}") from None
+        version = found.st_ino, found.st_mtime_ns, found.st_size
+        known = self._known.get(route.name)
+        if known is None or known[0] != version:
+            known = self._known[route.name] = version, read_secret(file, field)
+        return known[1]

@@ -15,6 +15,7 @@ from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, S
 from ..api.wire import mounts, plans, reports
 from ..api.wire.message import Message
 from ..api.wire.plans import EvaluatorPlan, StagePlan
+from ..in_pods.mounted import MountedSecret, SecretError, read_secret
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Paths:
 
     @property
     def source_certificates(self) -> Path:
-        return self.source_secrets / CERTIFICATES / "value"
+        return self.source_secrets / CERTIFICATES / mounts.SECRET_FILE
 
     @property
     def journal(self) -> Path:
@@ -116,20 +117,14 @@ def load_source_secrets(directory: Path) -> dict[str, str]:
     """The secrets of a FileSet's source by name, without white space around them. Raises `PlanError` for one that no
     header can carry, by its field and never by its text."""
     secrets = {}
-    for file in sorted(directory.glob("*/value")):
+    for file in sorted(directory.glob(f"*/{mounts.SECRET_FILE}")):
         if file.parent.name == CERTIFICATES:
             continue
         field = f"the FileSet's {_SECRET_FIELDS[file.parent.name]}"
-        try:
-            stored = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise PlanError(f"{field} cannot be read: {type(error).__name__}") from error
-        value = stored.strip()
-        if value != stored:
+        found = _readable(file, field)
+        if found.trimmed:
             log.warning("white space around %s was left out", field)
-        if not (value and value.isascii() and value.isprintable()):
-            raise PlanError(f"{field} is empty, or holds a line break or another character that no header can carry")
-        secrets[file.parent.name] = value
+        secrets[file.parent.name] = found.text
     return secrets
 
 
@@ -137,17 +132,18 @@ def load_tokens(directory: Path, plan: EvaluatorPlan) -> Tokens:
     """Read the token files. Raises `PlanError` naming the one that is missing or empty."""
     hosts = range(plan.hosts) if plan.placement is Placement.SANDBOXED else ()
     return Tokens(
-        progress=_token(directory / "progress"),
-        hosts={ordinal: _token(directory / f"host-{ordinal}") for ordinal in hosts},
+        progress=_token(directory / mounts.PROGRESS_TOKEN),
+        hosts={ordinal: _token(directory / mounts.host_token_file(ordinal)) for ordinal in hosts},
         local_gym=secrets.token_hex(32),
     )
 
 
 def _token(file: Path) -> str:
+    return _readable(file, f"the token {file}").text
+
+
+def _readable(file: Path, field: str) -> MountedSecret:
     try:
-        token = file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"cannot read the token {file}: {error}") from error
-    if not token:
-        raise PlanError(f"the token {file} is empty")
-    return token
+        return read_secret(file, field)
+    except SecretError as error:
+        raise PlanError(str(error)) from None

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
 from ..api.conditions import RunReason
+from ..api.models import model_field
+from ..api.wire.mounts import SECRET_FILE
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
 from .dataset import Dataset, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
-from .gateway import field_of
 from .journal import Journal, JournalHeader
 from .model_keys import ModelKeys
 from .packing import PackedEnvironment, pack
@@ -46,7 +47,7 @@ class Preparation:
     def trusted(self) -> dict[str, ssl.SSLContext]:
         """The certificates of those models that have some of their own, by the model's name."""
         return {
-            route.name: trust(self.paths.model_certificates / route.name / "value", field_of(route))
+            route.name: trust(self.paths.model_certificates / route.name / SECRET_FILE, model_field(route.name))
             for route in self.plan.models
             if route.has_certificates
         }

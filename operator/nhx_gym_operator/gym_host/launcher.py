@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from ..api.wire.endpoints import HOST_PORT, HostRegistration, HostState
-from ..api.wire.mounts import ENVIRONMENT_DIR, TOKENS_DIR, WORK_DIR
+from ..api.wire.mounts import ENVIRONMENT_DIR, HOST_TOKEN, TOKENS_DIR, WORK_DIR
 from ..api.wire.plans import HostPlan
 from ..api.wire.reports import TERMINATION_LIMIT_BYTES, TERMINATION_LOG
+from ..in_pods.mounted import read_secret
 from . import environment, facts, gym_config, processes, requirements
 from .evaluator_client import EvaluatorClient, EvaluatorError
 from .gym import Gym
@@ -258,7 +259,7 @@ def _write_termination_log(text: str) -> None:
 
 
 def main(plan: HostPlan) -> int:
-    token = Path(TOKENS_DIR, "host").read_text(encoding="utf-8").strip()
+    token = read_secret(Path(TOKENS_DIR, HOST_TOKEN), "the host's token").text
     secrets = [token, *secrets_in(dict(os.environ) | plan.target.env_vars, plan.target.env_secret_names)]
     output = Output(secrets, Kept(Path(WORK_DIR, "gym-host.log")))
     output.install()

@@ -12,6 +12,7 @@ from ..api.wire.mounts import (
     DATASET_DIR,
     ENVIRONMENT_DIR,
     MODEL_CERTIFICATES_DIR,
+    MODEL_KEY_FILE,
     MODEL_KEYS_DIR,
     OBJECT_STORE_DIR,
     RESULTS_DIR,
@@ -191,7 +192,7 @@ def _model_files(workload: Workload) -> list[tuple[Manifest, Manifest]]:
         if model.api_key is not None:
             source = model.api_key.secret_key_ref
             volume = secret_volume(f"model-key-{index}", source.name)
-            volume["secret"]["items"] = [{"key": source.key, "path": "api-key"}]
+            volume["secret"]["items"] = [{"key": source.key, "path": MODEL_KEY_FILE}]
             pairs.append((volume, mount(volume["name"], f"{MODEL_KEYS_DIR}/{model.name}", read_only=True)))
         for name, body in key_volumes({}, workload.options.authorities(model.certificates)):
             volume = {"name": f"model-{name}-{index}", **body}

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 from ..api.constants import Role
+from ..api.wire.mounts import HOST_TOKEN, PROGRESS_TOKEN, host_token_file
 from . import names, tokens
 from .workload import Workload
 
@@ -21,13 +22,14 @@ def host_secret_name(workload: Workload, ordinal: int) -> str:
 
 
 def token_secrets(workload: Workload) -> list[dict[str, Any]]:
-    """The evaluator's tokens (`progress`, `host-<n>`), and each host's own (`host`)."""
+    """The evaluator's tokens, and each host's own."""
     hosts = {n: tokens.host_token(workload.key, workload.uid, n) for n in range(workload.hosts)}
-    evaluator = {"progress": tokens.progress_token(workload.key, workload.uid)}
-    evaluator |= {f"host-{n}": token for n, token in hosts.items()}
+    evaluator = {PROGRESS_TOKEN: tokens.progress_token(workload.key, workload.uid)}
+    evaluator |= {host_token_file(n): token for n, token in hosts.items()}
     role = names.evaluator_role(workload.placement)
     return [_secret(workload, evaluator_secret_name(workload), role, evaluator)] + [
-        _secret(workload, host_secret_name(workload, n), Role.GYM_HOST, {"host": token}) for n, token in hosts.items()
+        _secret(workload, host_secret_name(workload, n), Role.GYM_HOST, {HOST_TOKEN: token})
+        for n, token in hosts.items()
     ]
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from ...api import credentials, gym_models
 from ...api.constants import Placement
 from ...api.job import JobSpec
-from ...api.models import ModelSpec
+from ...api.models import ModelSpec, model_field
 
 FIELD = "spec.target.gym.hydraParams"
 MAX_BYTES = 64 * 1024
@@ -100,7 +100,7 @@ def _reserved(spec: JobSpec) -> str | None:
         if param in spec.target.gym.hydra_params:
             return (
                 f"{FIELD}.{param} is set by the operator; use models: "
-                f"put the value into spec.models[name={model.name}].{field}"
+                f"put the value into {model_field(model.name)}.{field}"
             )
     return None
 
