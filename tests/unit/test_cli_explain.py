@@ -208,8 +208,8 @@ def test_the_command_that_tries_a_model_sends_its_key_and_has_it_on_no_command_l
 @pytest.mark.parametrize(
     ("phase", "words"),
     [
-        ("Starting", "Gym may take up to 8m to start (target.gym.startupTimeoutSeconds)"),
-        ("Running", "all rollouts together may take up to 125m (target.gym.collectionTimeoutSeconds)"),
+        ("Starting", "Gym may take up to 8m to start (spec.target.gym.startupTimeoutSeconds)"),
+        ("Running", "all rollouts together may take up to 125m (spec.target.gym.collectionTimeoutSeconds)"),
     ],
 )
 def test_a_job_on_its_way_is_told_with_how_long_it_may_take(cluster, phase, words):

@@ -78,7 +78,7 @@ def test_links_and_devices_are_refused_by_name(tmp_path: Path, target: Path, kin
 def test_a_tree_beyond_the_bounds_is_refused(
     tmp_path: Path, tree: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "FILES_LIMIT", 2)
+    monkeypatch.setattr(environment, "MAX_ENTRIES", 2)
     with pytest.raises(StagingError, match="more than 2 entries"):
         unpack(pack(tmp_path, tree), target, tree_digest(tree))
 

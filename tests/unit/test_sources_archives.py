@@ -162,7 +162,7 @@ def test_what_stands_between_the_entries_of_a_tar_is_bounded_too(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archives, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr(archives, "_HEADERS", 1 << 20)
+    monkeypatch.setattr(archives, "MAX_TAR_BYTES", 2 << 20)
     entry = tarfile.TarInfo("a")
     entry.pax_headers = {"comment": "x" * (8 << 20)}
     with pytest.raises(StagingError, match="unpacks to more than"):

@@ -153,7 +153,7 @@ class SandboxReason(StrEnum):
     HOST_LOST = "HostLost"
     """The host pod ended or vanished before the job was done."""
     STARTUP_TIMEOUT = "StartupTimeout"
-    """Not ready within `target.gym.startupTimeoutSeconds` of the launcher's start."""
+    """Not ready within `spec.target.gym.startupTimeoutSeconds` of the launcher's start."""
 
 
 class RunReason(StrEnum):
@@ -192,7 +192,7 @@ class RunReason(StrEnum):
     MODEL_UNAVAILABLE = "ModelUnavailable"
     """The model endpoint refused or failed every call."""
     COLLECTION_TIMEOUT = "CollectionTimeout"
-    """`target.gym.collectionTimeoutSeconds` passed."""
+    """`spec.target.gym.collectionTimeoutSeconds` passed."""
     COLLECTION_STALLED = "CollectionStalled"
     """For `spec.idleTimeoutSeconds` no rollout ended and no model answered; what was collected is scored."""
     RESULTS_VOLUME_FULL = "ResultsVolumeFull"

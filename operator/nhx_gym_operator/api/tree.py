@@ -1,4 +1,4 @@
-"""The digest of a staged environment: one definition for who stages it and who receives it."""
+"""A staged environment's digest and bounds: one definition for who stages it and who receives it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from pathlib import Path
 
 STAGED_MANIFEST = ".nhx-staged.json"
 """Written at the tree's root by staging, and no part of the tree."""
+
+MAX_ENTRIES = 20_000
+MAX_BYTES = 2 << 30
+"""What a FileSet may hold."""
+MAX_TAR_BYTES = MAX_BYTES + (256 << 20)
+"""A tar of as much: with a header and padding for each entry, and long names."""
 
 
 def tree_files(root: Path) -> list[str]:

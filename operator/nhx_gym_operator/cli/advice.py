@@ -31,11 +31,11 @@ _FEWER_CALLS = (
 ADVICE: Mapping[str, tuple[str, ...]] = {
     AcceptedReason.INVALID_SPEC: ("Correct the field that is named above.", _AGAIN),
     AcceptedReason.UNKNOWN_BUNDLED_SERVER: (
-        "Correct target.gym.resourcesServer, or bring the server's code with target.gym.environment.",
+        "Correct spec.target.gym.resourcesServer, or bring the server's code with spec.target.gym.environment.",
         _AGAIN,
     ),
     AcceptedReason.BUNDLED_SERVER_LACKS_DEPENDENCIES: (
-        "Bring the server and those packages as an environment of your own (target.gym.environment), or ask for a "
+        "Bring the server and those packages as an environment of your own (spec.target.gym.environment), or ask for a "
         "gym-host image that holds them.",
         _AGAIN,
     ),
@@ -49,7 +49,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX: (
         f"{_ADMINISTRATOR} An environment of your own needs the chart's value sandbox.mode to allow a sandbox.",
-        "Or use a bundled resources server, without target.gym.environment.",
+        "Or use a bundled resources server, without spec.target.gym.environment.",
     ),
     AcceptedReason.FILESET_NOT_FOUND: (
         "Apply the FileSet in namespace {namespace}; `kubectl get filesets -n {namespace}` lists those that are there.",
@@ -88,7 +88,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     AcceptedReason.CLAIM_NOT_FOUND: (
         "Create the claim in namespace {namespace}, or let the job make one: "
-        "results.persistentVolumeClaim.size in place of claimName.",
+        "spec.results.persistentVolumeClaim.size in place of claimName.",
         _GOES_ON,
     ),
     AcceptedReason.INPUTS_TIMEOUT: ("Create what is missing.", _AGAIN),
@@ -141,7 +141,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     SandboxReason.HOST_STARTUP_FAILED: (
         "Gym could not start with this configuration; its last words are above, more of them in "
         "`kubectl nhx logs {job} --role {gym_role} -n {namespace}`. Check agent, agentConfig, agentRefName, "
-        "resourcesServer and hydraParams of target.gym.",
+        "resourcesServer and hydraParams of spec.target.gym.",
         _AGAIN,
     ),
     SandboxReason.HOST_LOST: (
@@ -149,7 +149,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "needs more memory (the chart's resources.gymHost).",
     ),
     SandboxReason.STARTUP_TIMEOUT: (
-        "Give Gym more time (target.gym.startupTimeoutSeconds), or see what it waits for: "
+        "Give Gym more time (spec.target.gym.startupTimeoutSeconds), or see what it waits for: "
         "`kubectl nhx logs {job} --role {gym_role} -n {namespace}`.",
         _AGAIN,
     ),
@@ -177,7 +177,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _AGAIN,
     ),
     RunReason.ROLLOUT_LIMIT_EXCEEDED: (
-        "Take fewer rows (spec.tasks.limit) or fewer repeats (target.gym.numRepeats), or raise spec.limits if the "
+        "Take fewer rows (spec.tasks.limit) or fewer repeats (spec.target.gym.numRepeats), or raise spec.limits if the "
         "operator's own limits allow it.",
         _AGAIN,
     ),
@@ -193,7 +193,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _AGAIN,
     ),
     RunReason.COLLECTION_TIMEOUT: (
-        "Raise target.gym.collectionTimeoutSeconds or target.gym.concurrency. What was collected is kept.",
+        "Raise spec.target.gym.collectionTimeoutSeconds or spec.target.gym.concurrency. What was collected is kept.",
         _ANEW,
     ),
     RunReason.COLLECTION_STALLED: (
@@ -220,13 +220,15 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Let the next run keep its results: spec.results.persistentVolumeClaim.size.",
         _AGAIN,
     ),
-    NoticeReason.DUPLICATE_ROWS: ("To roll a row out several times, state it once and set target.gym.numRepeats.",),
+    NoticeReason.DUPLICATE_ROWS: (
+        "To roll a row out several times, state it once and set spec.target.gym.numRepeats.",
+    ),
     NoticeReason.ROWS_WITHOUT_PROMPT: (
         "If the agent does not make the prompt itself, prepare the rows with their prompt template first.",
     ),
     NoticeReason.FAILED_CALLS_UNPLACED: (
         "Mend what the model refused, named above, and run it again: a run without failed calls leaves no doubt.",
-        "With target.gym.concurrency: 1 every failed call is told apart, in a sandboxed job.",
+        "With spec.target.gym.concurrency: 1 every failed call is told apart, in a sandboxed job.",
     ),
     RunReason.UPLOAD_FAILED: (
         "Check spec.results.objectStore: endpoint, bucket, and the Secret with its keys. With a claim beside it, the "
@@ -293,7 +295,7 @@ _KEY_WANTED = (
 )
 _NOT_THERE = (
     "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
-    "({model}). With target.gym.modelType openai_model it must serve /responses; the other model types use "
+    "({model}). With spec.target.gym.modelType openai_model it must serve /responses; the other model types use "
     "/chat/completions.",
     "See which models it has: {list_models}.",
     _AGAIN,
@@ -310,7 +312,7 @@ _UNREACHABLE = (
     _AGAIN,
 )
 _TOO_MANY = (
-    "The endpoint is overloaded or limits its callers: lower target.gym.concurrency, or the model's "
+    "The endpoint is overloaded or limits its callers: lower spec.target.gym.concurrency, or the model's "
     "maxConcurrentCalls.",
     _AGAIN,
 )

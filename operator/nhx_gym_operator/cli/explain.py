@@ -161,7 +161,7 @@ def _bounds(job: Job) -> list[str]:
         Phase.RUNNING: "all rollouts together may take up to {}",
     }
     field = fields.get(job.phase, "")
-    return [f"{words[job.phase].format(span(gym[field]))} (target.gym.{field})"] if gym.get(field) else []
+    return [f"{words[job.phase].format(span(gym[field]))} (spec.target.gym.{field})"] if gym.get(field) else []
 
 
 def _beside(job: Job) -> list[Body]:

@@ -105,7 +105,7 @@ class Collection:
             elif watched.expired():
                 message = (
                     f"for {idle:g} s no rollout ended, unless by a deadline, and no model answered "
-                    "(spec.idleTimeoutSeconds, or the longest models[].timeoutSeconds)"
+                    "(spec.idleTimeoutSeconds, or the longest of spec.models[].timeoutSeconds)"
                 )
                 self.stopped = JobFailed(RunReason.COLLECTION_STALLED, message, FailureClass.TIMEOUT)
             else:

@@ -20,10 +20,10 @@ from ..in_pods.mounted import MountedSecret, SecretError, read_secret
 log = logging.getLogger(__name__)
 
 _SECRET_FIELDS = {
-    mounts.AUTHORIZATION: "source.http.authorization",
-    ACCESS_KEY_ID: "source.s3.credentials.accessKeyId",
-    SECRET_ACCESS_KEY: "source.s3.credentials.secretAccessKey",
-    SESSION_TOKEN: "source.s3.credentials.sessionToken",
+    mounts.AUTHORIZATION: "spec.source.http.authorization",
+    ACCESS_KEY_ID: "spec.source.s3.credentials.accessKeyId",
+    SECRET_ACCESS_KEY: "spec.source.s3.credentials.secretAccessKey",
+    SESSION_TOKEN: "spec.source.s3.credentials.sessionToken",
 }
 
 

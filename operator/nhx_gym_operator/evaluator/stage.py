@@ -25,12 +25,12 @@ from sandboxed_gym.environment_package import (
 )
 from yarl import URL
 
-from ..api.tree import STAGED_MANIFEST, tree_digest, tree_files
+from ..api.tree import MAX_BYTES, MAX_ENTRIES, STAGED_MANIFEST, tree_digest, tree_files
 from ..api.wire.mounts import AUTHORIZATION
 from ..api.wire.plans import StagePlan
 from ..api.wire.reports import Staged
 from .plan import Paths
-from .sources.archives import MAX_BYTES, MAX_ENTRIES, unpack
+from .sources.archives import unpack
 from .sources.download import Downloader, downloader
 from .sources.errors import StagingError
 from .sources.s3 import SourceBucket
@@ -79,7 +79,7 @@ def _source(plan: StagePlan, paths: Paths, secrets: Mapping[str, str], scratch: 
 
 
 async def _fetch(plan: StagePlan, paths: Paths, secrets: Mapping[str, str], archive: Path, target: Path) -> None:
-    field = "source.http" if plan.http else "source.s3"
+    field = "spec.source.http" if plan.http else "spec.source.s3"
     async with downloader(field, paths.source_certificates) as get:
         if plan.http:
             await _get_http(get, plan, secrets, archive)
@@ -124,10 +124,10 @@ def _root(source: Path, plan: StagePlan) -> Path:
 def _path_field(plan: StagePlan) -> str:
     """The field that says which folder of the source is the set's root."""
     if plan.s3 and plan.s3.key is None:
-        return "source.s3.prefix"
+        return "spec.source.s3.prefix"
     kind = "http" if plan.http else "s3" if plan.s3 else plan.source.partition(" ")[0]
     kinds = {"PersistentVolumeClaim": "persistentVolumeClaim", "ConfigMap": "configMap"}
-    return "source.configMap.items" if kind == "ConfigMap" else f"source.{kinds.get(kind, kind)}.path"
+    return "spec.source.configMap.items" if kind == "ConfigMap" else f"spec.source.{kinds.get(kind, kind)}.path"
 
 
 def _below(plan: StagePlan) -> str:
@@ -139,7 +139,7 @@ def _take_rows(tree: Path, files: list[str], plan: StagePlan, target: Path) -> N
     if name not in files:
         there = ", ".join(files[:10]) + (f" and {len(files) - 10} more" if len(files) > 10 else "")
         raise StagingError(
-            f"FileSet {plan.file_set!r} has no file {name!r} (tasks.dataset.fileSet.path); it has {there}"
+            f"FileSet {plan.file_set!r} has no file {name!r} (spec.tasks.dataset.fileSet.path); it has {there}"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(tree / name, target)

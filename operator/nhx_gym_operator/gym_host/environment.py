@@ -6,12 +6,8 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from ..api.tree import tree_digest
+from ..api.tree import MAX_BYTES, MAX_ENTRIES, tree_digest
 from .gym_config import COMPONENT_TYPES
-
-ARCHIVE_LIMIT_BYTES = 2 << 30
-TREE_LIMIT_BYTES = 4 << 30
-FILES_LIMIT = 100_000
 
 
 class StagingError(RuntimeError):
@@ -51,8 +47,8 @@ def _bounded(tar: tarfile.TarFile):
     size = 0
     for count, member in enumerate(tar, start=1):
         size += member.size
-        if count > FILES_LIMIT or size > TREE_LIMIT_BYTES:
-            raise StagingError(f"the environment holds more than {FILES_LIMIT} entries or {TREE_LIMIT_BYTES >> 30} GiB")
+        if count > MAX_ENTRIES or size > MAX_BYTES:
+            raise StagingError(f"the environment holds more than {MAX_ENTRIES} entries or {MAX_BYTES >> 30} GiB")
         if not (member.isfile() or member.isdir()):
             raise StagingError(f"the environment's archive holds {member.name}, neither a file nor a directory")
         yield member

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
+from ..api.tree import MAX_TAR_BYTES
 from ..api.wire.endpoints import (
     ENVIRONMENT_DIGEST_HEADER,
     ENVIRONMENT_PATH,
@@ -17,7 +18,6 @@ from ..api.wire.endpoints import (
     KILLED_HEADER,
     HostRegistration,
 )
-from .environment import ARCHIVE_LIMIT_BYTES
 
 DEADLINE_S = 120.0
 """The evaluator answered the gate a moment ago; longer than its restart or a node's hiccup is for ever."""
@@ -118,6 +118,6 @@ async def _save(response: aiohttp.ClientResponse, archive: Path) -> None:
     with archive.open("wb") as file:
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             size += len(chunk)
-            if size > ARCHIVE_LIMIT_BYTES:
-                raise EvaluatorError(f"the environment's archive is larger than {ARCHIVE_LIMIT_BYTES >> 30} GiB")
+            if size > MAX_TAR_BYTES:
+                raise EvaluatorError(f"the environment's archive is larger than {MAX_TAR_BYTES >> 20} MiB")
             file.write(chunk)

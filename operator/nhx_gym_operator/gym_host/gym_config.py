@@ -129,13 +129,13 @@ def _builtin_selection(target: GymTarget, root: Path) -> tuple[dict[str, Any], d
     """config_paths for components of the image, and all they declare."""
     server = asset_config("resources_servers", target.resources_server)
     model = asset_config("responses_api_models", target.model_type)
-    declared = _load(server, [root], f"target.gym.resourcesServer {target.resources_server!r}")
+    declared = _load(server, [root], f"spec.target.gym.resourcesServer {target.resources_server!r}")
     paths = [server, model]
     if target.agent_instance not in declared:
         agent = _agent_config(target, f"the resources server's own config {server}", declared)
-        declared |= _load(agent, [root], "target.gym.agentConfig")
+        declared |= _load(agent, [root], "spec.target.gym.agentConfig")
         paths.insert(0, agent)
-    declared |= _load(model, [root], f"target.gym.modelType {target.model_type!r}")
+    declared |= _load(model, [root], f"spec.target.gym.modelType {target.model_type!r}")
     _require_agent(target, declared)
     return {"config_paths": list(dict.fromkeys(paths))}, declared
 
@@ -149,15 +149,15 @@ def _package_selection(target: GymTarget, root: Path, environment: Path) -> tupl
     agent_config = target.agent_config
     if target.agent_instance not in declared:
         agent_config = _agent_config(target, "the environment package", declared)
-        declared |= _load(agent_config, roots, "target.gym.agentConfig")
+        declared |= _load(agent_config, roots, "spec.target.gym.agentConfig")
     model = asset_config("responses_api_models", target.model_type)
-    declared |= _load(model, [root], f"target.gym.modelType {target.model_type!r}")
+    declared |= _load(model, [root], f"spec.target.gym.modelType {target.model_type!r}")
     server, server_config = (
         target.resources_server.partition("/")[0],
         asset_config("resources_servers", target.resources_server),
     )
     if server not in declared:
-        declared |= _load(server_config, roots, f"target.gym.resourcesServer {target.resources_server!r}")
+        declared |= _load(server_config, roots, f"spec.target.gym.resourcesServer {target.resources_server!r}")
     _require_agent(target, declared)
     selection = {
         "agent_instance": target.agent_instance,
@@ -188,8 +188,8 @@ def _agent_config(target: GymTarget, place: str, declared: Mapping[str, Any]) ->
     if target.agent_config:
         return target.agent_config
     raise ConfigError(
-        f"agent instance {target.agent_instance!r} is not declared by {place}: set target.gym.agentConfig, or "
-        f"target.gym.agentRefName to one of {_agents(declared)}"
+        f"agent instance {target.agent_instance!r} is not declared by {place}: set spec.target.gym.agentConfig, or "
+        f"spec.target.gym.agentRefName to one of {_agents(declared)}"
     )
 
 
@@ -197,7 +197,7 @@ def _require_agent(target: GymTarget, declared: Mapping[str, Any]) -> None:
     if target.agent_instance not in declared and target.agent_instance not in nested(target.hydra_params):
         raise ConfigError(
             f"agent instance {target.agent_instance!r} is declared by no config of this job: set "
-            f"target.gym.agentRefName to one of {_agents(declared)}"
+            f"spec.target.gym.agentRefName to one of {_agents(declared)}"
         )
 
 

@@ -107,7 +107,8 @@ class Launcher:
                 await self._start_gym()
         except TimeoutError:
             raise StartupError(
-                f"Gym was not ready within {self._plan.target.startup_timeout_s:g} s (target.gym.startupTimeoutSeconds)"
+                f"Gym was not ready within {self._plan.target.startup_timeout_s:g} s "
+                "(spec.target.gym.startupTimeoutSeconds)"
             ) from None
         self._server.gym = self._gym
         await self._register(HostState.READY)

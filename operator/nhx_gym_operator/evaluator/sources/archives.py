@@ -15,12 +15,9 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from ...api.tree import MAX_BYTES, MAX_ENTRIES, MAX_TAR_BYTES
 from .errors import StagingError
 
-MAX_ENTRIES = 20_000
-MAX_BYTES = 2 * 1024**3
-_HEADERS = 256 * 1024**2
-"""Of a tar beyond its files' bytes: a header and padding for each entry, and long names."""
 _OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -56,7 +53,7 @@ class _Bounded(io.RawIOBase):
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._left = MAX_BYTES + _HEADERS
+        self._left = MAX_TAR_BYTES
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)

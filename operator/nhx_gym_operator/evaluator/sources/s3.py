@@ -20,10 +20,10 @@ from obstore.store import S3Store
 from yarl import URL
 
 from ...api.object_store import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
+from ...api.tree import MAX_BYTES, MAX_ENTRIES
 from ...api.wire.plans import S3Fetch
 from ..addresses import AddressRefused, check_host
 from ..checked_proxy import CheckedProxy
-from .archives import MAX_BYTES, MAX_ENTRIES
 from .download import DEADLINE_S, Downloader
 from .errors import StagingError
 
@@ -129,7 +129,8 @@ class SourceBucket:
         objects = {key: count for key, count in found.items() if key not in folders}
         if not objects:
             raise StagingError(
-                f"there are no objects under {self.name}: look at source.s3.prefix; a single archive is named by key"
+                f"there are no objects under {self.name}: look at spec.source.s3.prefix; a single archive is named "
+                "by key"
             )
         return objects
 
@@ -142,14 +143,14 @@ class SourceBucket:
     def _words(self, error: Exception) -> str:
         """The server's or obstore's words without debug output, and the field to look at."""
         if self._proxy.trouble:
-            return f"{self.name} cannot be listed: {self._proxy.trouble}; look at source.s3.endpoint"
+            return f"{self.name} cannot be listed: {self._proxy.trouble}; look at spec.source.s3.endpoint"
         text = str(error)
         answered, distrusted = _ANSWER.search(text), _DISTRUSTED.search(text)
         words = ": ".join(answered.groups()) if answered else " ".join(text.partition("Debug source")[0].split())
-        hint = "; look at source.s3.credentials" if _DENIED.search(text) else ""
+        hint = "; look at spec.source.s3.credentials" if _DENIED.search(text) else ""
         if distrusted:
             words = f"{self._endpoint.host}:{self._endpoint.port} cannot be trusted ({distrusted[1]})"
-            hint = ": for an unknown authority, put it into a ConfigMap and name it in source.s3.certificates"
+            hint = ": for an unknown authority, put it into a ConfigMap and name it in spec.source.s3.certificates"
         return f"{self.name} cannot be listed: {words[:_WORDS]}{hint}"
 
 
