@@ -20,6 +20,7 @@ from ..api.constants import (
     Phase,
     Role,
 )
+from ..api.wire.mounts import attempt_dir
 from .errors import KubectlError, NotFound, UserError
 from .kubectl import Kubectl
 
@@ -92,7 +93,7 @@ class Job:
         """The bundle's directory on the results volume. A job that failed early names none; the attempt's logs are
         still in the directory that the attempt was given."""
         path = (self.status.get("results") or {}).get("path")
-        return path or f"attempt-{self.status.get('attempt') or 1}"
+        return path or attempt_dir(self.status.get("attempt") or 1)
 
     @property
     def says(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from ..api.conditions import RunReason
 from ..api.constants import CLAIM_LOCATION
 from ..api.wire.endpoints import Stage
+from ..api.wire.mounts import GYM_RUN
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
 from .bucket import BucketError
@@ -53,7 +54,7 @@ class Delivery:
     def keep_host_logs(self) -> None:
         """What hosts sent of their output, put beside Gym's other files once nothing makes that directory anew."""
         if self.report.registry is not None:
-            self.report.warnings += self._copied(self.report.registry.logs.iterdir(), self.directory / "gym_run")
+            self.report.warnings += self._copied(self.report.registry.logs.iterdir(), self.directory / GYM_RUN)
 
     async def bring(self, outcome: Outcome, rollouts: Sequence[Rollout], journal: Journal) -> Outcome:
         """Complete the bundle and upload it; what became of that is in the outcome returned."""

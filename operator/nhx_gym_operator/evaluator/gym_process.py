@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from ..api.conditions import RunReason
 from ..api.gym_models import TOKEN_ENV, model_settings, search_path
 from ..api.wire.endpoints import EVALUATOR_PORT, HOST_LOG_LIMIT_BYTES
+from ..api.wire.mounts import BUNDLED_VENVS_DIR
 from ..api.wire.plans import EVALUATOR_PLAN_ENV, GymTarget, ModelRoute
 from ..in_pods.masking import Mask, by_lines
 from .errors import JobFailed
@@ -30,7 +31,6 @@ from .gym_logs import with_log
 from .process_group import end_group
 
 VENV_DIR_ENV = "NEMO_GYM_VENV_DIR"
-DEFAULT_VENV_DIR = "/opt/gym_venvs"
 
 _LEFT_OUT = (b"Request info: ", b"Request kwargs: ")
 """Lines of Gym's request debugging that hold headers, keys among them, and whole prompts."""
@@ -48,7 +48,7 @@ def runtime_config(target: GymTarget, models: Sequence[ModelRoute], port: int = 
     debugging, by which Gym says which rollout failed; the two settings that make it start without a
     package index can be overridden. Raises `JobFailed` if Gym could not take it.
     """
-    offline = {"skip_venv_if_present": True, "uv_venv_dir": os.environ.get(VENV_DIR_ENV, DEFAULT_VENV_DIR)}
+    offline = {"skip_venv_if_present": True, "uv_venv_dir": os.environ.get(VENV_DIR_ENV, BUNDLED_VENVS_DIR)}
     gateway = model_settings(f"http://127.0.0.1:{port}", {route.name: route.model for route in models})
     ours = {"global_aiohttp_client_request_debug": True, **gateway}
     if target.agent_config is None:

@@ -75,7 +75,7 @@ class Paths:
 
     def attempt(self, number: int) -> Path:
         """The directory of one attempt: the SDK's bundle, and Gym's own files in `gym_run`."""
-        return self.results / f"attempt-{number}"
+        return self.results / mounts.attempt_dir(number)
 
 
 @dataclass(frozen=True)

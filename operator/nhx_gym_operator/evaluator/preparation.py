@@ -10,7 +10,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
 from ..api.conditions import RunReason
 from ..api.models import model_field
-from ..api.wire.mounts import SECRET_FILE
+from ..api.wire.mounts import GYM_RUN, SECRET_FILE
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
 from .dataset import Dataset, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
@@ -91,7 +91,7 @@ class Preparation:
         if self.paths.journal.exists():
             return
         try:
-            ensure_fresh_output(self.paths.attempt(self.plan.attempt) / "gym_run" / "rollouts.jsonl")
+            ensure_fresh_output(self.paths.attempt(self.plan.attempt) / GYM_RUN / "rollouts.jsonl")
         except FileExistsError as error:
             raise JobFailed(
                 RunReason.RESULTS_NOT_FRESH, f"{self.plan.results_location} is not this job's alone: {error}"

@@ -18,6 +18,7 @@ from typing import Any
 from nhx_evals_sdk.agent_eval.persistence import DASHBOARD_FILENAME
 
 from ..api.wire.endpoints import ModelUsage
+from ..api.wire.mounts import GYM_RUN
 from ..api.wire.reports import Outcome
 from .journal import Journal
 from .metering import calls_of
@@ -216,8 +217,8 @@ def _logs(directory: Path, outcome: Outcome, rows: Sequence[_Row]) -> str:
     if outcome.state != "Failed" and all(row.reward is not None for row in rows):
         return ""
     parts = []
-    for file in sorted((directory / "gym_run").glob("*.log")):
-        name = f"gym_run/{file.name}"
+    for file in sorted((directory / GYM_RUN).glob("*.log")):
+        name = f"{GYM_RUN}/{file.name}"
         tail = "".join(f"{line.rstrip()[:_MAX_LINE]}\n" for line in _last_lines(file))
         parts.append(f"<details><summary>{_link(name)}, its last lines</summary><pre>{_e(tail)}</pre></details>")
     return f"<h2>Logs</h2>{''.join(parts)}" if parts else ""

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..api.conditions import RunReason
 from ..api.wire.endpoints import Stage
+from ..api.wire.mounts import GYM_RUN
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass, Outcome
 from .collect import Collector
@@ -120,7 +121,7 @@ class Evaluation:
             runner.unrecorded = collection.unrecorded
             return aggregates
 
-        runner = JournaledGymRunner(self.plan, journal, self._delivery.directory / "gym_run", collect)
+        runner = JournaledGymRunner(self.plan, journal, self._delivery.directory / GYM_RUN, collect)
         try:
             summary = await evaluate(self.plan, dataset.tasks, runner, self._delivery.directory)
             end = await collector.ended()
@@ -139,7 +140,7 @@ class Evaluation:
         if server.registry is not None:
             return ThroughHosts(server.registry, server.session, self._calls, target)
         config = runtime_config(target, self.plan.models, server.port)
-        token, directory = self.tokens.local_gym, self._delivery.directory / "gym_run"
+        token, directory = self.tokens.local_gym, self._delivery.directory / GYM_RUN
         return InContainer(config, directory, token, self._calls, output_mask(target, token))
 
     def _failed(self, error: Exception) -> Outcome:

@@ -30,6 +30,7 @@ from nhx_evals_sdk.agent_eval.trials import AgentEvalTrial, RunnerInfo, TrialErr
 from nhx_evals_sdk.values.results import AggregateScore
 
 from ..api.constants import Placement
+from ..api.wire.mounts import GYM_RUN
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
 from .journal import Journal
@@ -232,7 +233,7 @@ async def evaluate(
     (work_dir / MANIFEST).unlink(missing_ok=True)
     scores: list[AgentEvalTaskScore] = []
     trials: list[_Ended] = []
-    gym_run = work_dir / "gym_run"
+    gym_run = work_dir / GYM_RUN
     files = _Parts(
         [work_dir / name for name in (*BUNDLE_LISTS, USAGE)] + [gym_run / name for name in (ROLLOUTS, FAILURES)]
     )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from ..api.wire.mounts import attempt_dir
 from ..api.wire.plans import UploadPlan
 from .bucket import BucketError, BundleBucket
 
@@ -27,7 +28,7 @@ class Upload:
         self.warnings = [f"white space around {field} was left out" for field in self._bucket.trimmed]
         self._timeout_s = plan.timeout_s
         self.location = plan.address.location
-        self.path = f"{plan.folder}/attempt-{attempt}"
+        self.path = f"{plan.folder}/{attempt_dir(attempt)}"
 
     async def check(self, name: str, content: bytes) -> None:
         """Put one small file of the bundle there: a bucket that takes nothing is to be known before rollouts are paid

@@ -15,6 +15,7 @@ from nhx_evals_sdk.values.results import AggregateScore
 from ..api.conditions import RunReason
 from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD_PREFIX, STATISTICS, encode_outcome
 from ..api.wire.endpoints import ModelUsage, Progress, Stage
+from ..api.wire.mounts import attempt_dir
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Aggregate, FailureClass, Outcome
 from .plan import Paths
@@ -103,7 +104,7 @@ def base_outcome(
         progress=progress,
         usage=dict(usage),
         versions=dict(versions),
-        results_path=f"attempt-{plan.attempt}",
+        results_path=attempt_dir(plan.attempt),
     )
 
 

@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from ..api.wire.endpoints import HOST_PORT, HostRegistration, HostState
-from ..api.wire.mounts import ENVIRONMENT_DIR, HOST_TOKEN, TOKENS_DIR, WORK_DIR
+from ..api.wire.mounts import (
+    BUNDLED_SERVERS_FILE,
+    BUNDLED_VENVS_DIR,
+    ENVIRONMENT_DIR,
+    HOST_TOKEN,
+    TOKENS_DIR,
+    WORK_DIR,
+)
 from ..api.wire.plans import HostPlan
 from ..api.wire.reports import TERMINATION_LIMIT_BYTES, TERMINATION_LOG
 from ..in_pods.mounted import read_secret
@@ -31,8 +38,6 @@ from .gym import Gym
 from .output import Kept, Output, secrets_in
 from .server import HostServer
 
-BUNDLED_VENVS_DIR = "/opt/gym_venvs"
-BUNDLED_SERVERS_FILE = "/opt/nhx/bundled-servers.json"
 WATCH_INTERVAL_S = 0.5
 REPORT_DEADLINE_S = 20.0
 """How long a failure is tried to be told before the process ends anyway."""

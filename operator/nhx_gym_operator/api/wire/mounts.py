@@ -8,6 +8,8 @@ JOURNAL = f"{RESULTS_DIR}/journal.jsonl"
 EVALUATOR_LOG = f"{RESULTS_DIR}/evaluator.log"
 """What the evaluator logged, of every attempt: a pod's own log goes with it. Beside the bundle, since it is still
 written when that is complete."""
+GYM_RUN = "gym_run"
+"""Below a bundle: what Gym writes, under the names that it has locally."""
 WORK_DIR = "/job/work"
 DATASET_DIR = "/job/dataset"
 DATASET_NAME = "dataset.jsonl"
@@ -21,6 +23,9 @@ SECRET_FILE = "value"
 """What the file of such a secret is called, in a folder of its own."""
 ENVIRONMENT_DIR = "/job/environment"
 BUNDLED_DATASETS_DIR = "/opt/nhx/datasets"
+BUNDLED_SERVERS_FILE = "/opt/nhx/bundled-servers.json"
+BUNDLED_VENVS_DIR = "/opt/gym_venvs"
+"""Of the images themselves: see images/Containerfile."""
 MODEL_KEYS_DIR = "/var/run/secrets/nhx/models"
 """`<dir>/<model name>/<MODEL_KEY_FILE>`: mounted into the evaluator and nowhere else."""
 MODEL_KEY_FILE = "api-key"
@@ -32,6 +37,11 @@ TOKENS_DIR = "/var/run/secrets/nhx/tokens"
 """Evaluator: `PROGRESS_TOKEN`, and `host_token_file` of each host. Gym host: its own as `HOST_TOKEN`."""
 PROGRESS_TOKEN = "progress"
 HOST_TOKEN = "host"
+
+
+def attempt_dir(attempt: int) -> str:
+    """Where the bundle of one attempt lies, below `RESULTS_DIR` and below the job's folder of a bucket."""
+    return f"attempt-{attempt}"
 
 
 def host_token_file(ordinal: int) -> str:

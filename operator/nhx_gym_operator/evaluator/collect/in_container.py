@@ -41,12 +41,11 @@ from ..memory import json_values
 from ..rollout_calls import RolloutCalls
 from ..rollouts import BESIDE_GYMS, MAX_FAILURE_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .answers import ROLLOUT
-from .protocol import AggregatesMissing, Record
+from .protocol import AGGREGATE_TIMEOUT_S, AggregatesMissing, Record
 
 POLL_S = 0.25
 RUNS_WITHOUT_A_ROW = 3
 """After so many runs in a row that recorded nothing, what is still missing is given up."""
-AGGREGATE_TIMEOUT_S = 600.0
 CLIENT_GRACE_S = 5.0
 """For `gym eval run`, which only talks to the servers: theirs is the job's grace."""
 

@@ -11,6 +11,8 @@ from ..rollouts import Failure, Rollout, RolloutKey
 
 Record = Callable[[Rollout, Mapping[str, Any] | Failure], Awaitable[None]]
 """Called once per rollout that ended: with Gym's result as it came, or with why there is none."""
+AGGREGATE_TIMEOUT_S = 600.0
+"""How long Gym's aggregates are waited for, whichever way they come."""
 
 
 class AggregatesMissing(RuntimeError):

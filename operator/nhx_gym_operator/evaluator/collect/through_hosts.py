@@ -30,14 +30,13 @@ from ..hosts import Host, HostRegistry
 from ..rollout_calls import RolloutCalls
 from ..rollouts import BESIDE_GYMS, Failure, Rollout, RolloutKey, innermost
 from .answers import AGGREGATES, ROLLOUT, Answers, HostError, HostGone, Limit
-from .protocol import AggregatesMissing, Record
+from .protocol import AGGREGATE_TIMEOUT_S, AggregatesMissing, Record
 
 ROLLOUT_TIMEOUT_S = DEFAULT_ROLLOUT_TIMEOUT_S + 120.0
 """A host abandons a rollout after `DEFAULT_ROLLOUT_TIMEOUT_S` and says so. For one that does not, though its heartbeats
 go on, nobody waits."""
 SILENCE_S = 120.0
 """Longest wait for a host's next byte: eight of its heartbeats (`_HEARTBEAT_INTERVAL_S` = 15)."""
-AGGREGATE_TIMEOUT_S = 600.0
 SHUTDOWN_TIMEOUT_S = 5.0
 RECONNECT_DELAY_S = 1.0
 LOG_MARGIN_S = 10.0
