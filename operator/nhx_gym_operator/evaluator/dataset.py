@@ -1,15 +1,13 @@
-"""The job's dataset or taskset, checked line by line before anything is spent on it."""
+"""The job's tasks, from its dataset or its stored tasks, before anything is spent on them."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from nhx_evals_sdk.agent_eval.runtimes.gym import GymRewardMetric
 from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import _canonical_row_hash, discover_gym_tasks, gym_task_row
@@ -19,32 +17,13 @@ from pydantic import ValidationError
 
 from ..api.conditions import ConditionType, NoticeReason, RunReason
 from ..api.wire.endpoints import Notice
+from .rows import DatasetError, check_row, checked_row, lines_of, object_in, unreadable
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_WHITE_SPACE = b" \t\r\n"
-"""What JSON calls white space; anything else in an otherwise empty line is a broken row."""
-_INTEGERS = range(-(2**63), 2**64)
-"""What orjson, with which Gym reads rows, takes for an integer."""
-_OTHER_FORMATS = {
-    b"\x1f\x8b": "compressed with gzip; unpack it",
-    b"PK\x03\x04": "a zip archive; unpack it",
-    b"PAR1": "in Parquet format; convert it to JSON Lines",
-    b"\xff\xfe": "UTF-16; save it as UTF-8",
-    b"\xfe\xff": "UTF-16; save it as UTF-8",
-}
 _LISTED = 5
 _REWARD = GymRewardMetric()
 """What scores a task: one for all, since it has no state."""
 
 log = logging.getLogger(__name__)
-
-
-class DatasetError(ValueError):
-    """A dataset that cannot be used. Names file, line and fix."""
-
-    def __init__(self, message: str, reason: RunReason = RunReason.DATASET_INVALID) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -88,7 +67,7 @@ def load_taskset(file: Path, label: str, subset: Subset) -> Dataset:
     tasks: list[AgentEvalTask] = []
     first_with: dict[str, tuple[int, AgentEvalTask]] = {}
     lines = 0
-    for number, task in _each(file, label, _stored_task):
+    for number, task in lines_of(file, label, _stored_task):
         lines += 1
         line, known = first_with.setdefault(task.id, (number, task))
         if known is task:
@@ -131,12 +110,7 @@ def unusable_mounted(file: Path, root: Path, label: str) -> DatasetError | None:
         where = f"the folder {folder.relative_to(root)}" if folder != root else "the volume"
         return DatasetError(f"{label} does not exist; {where} holds {_entries(folder)}")
     except OSError as error:
-        return _unreadable(label, error)
-
-
-def _unreadable(label: str, error: OSError) -> DatasetError:
-    words = "user 1000, as which pods run, may not" if isinstance(error, PermissionError) else error.strerror
-    return DatasetError(f"{label} cannot be read: {words}")
+        return unreadable(label, error)
 
 
 def _entries(folder: Path) -> str:
@@ -213,55 +187,15 @@ def _copy_rows(file: Path, label: str, copy: Path) -> int:
     copy.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     with copy.open("wb") as out:
-        for _, line in _each(file, label, _checked_row):
+        for _, line in lines_of(file, label, checked_row):
             out.write(line + b"\n")
             rows += 1
     return rows
 
 
-def _each[T](file: Path, label: str, read: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
-    """Number and meaning of each line that is not blank. One line at a time: a file may be large."""
-    empty = True
-    try:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                # Files that were joined bring a byte-order mark each.
-                content = line.removeprefix(_BYTE_ORDER_MARK).strip(_WHITE_SPACE)
-                if not content:
-                    continue
-                if empty:
-                    _check_format(line, label)
-                empty = False
-                try:
-                    meaning = read(content)
-                except RecursionError as error:
-                    raise DatasetError(f"{label}, line {number}: nested too deeply") from error
-                except ValueError as error:
-                    raise DatasetError(f"{label}, line {number}: {error}") from error
-                yield number, meaning
-    except OSError as error:
-        raise _unreadable(label, error) from error
-    if empty:
-        raise DatasetError(f"{label} is empty: it holds no row")
-
-
-def _check_format(line: bytes, label: str) -> None:
-    """Refuses by the first line what is no JSON Lines file at all, in words that say what it is."""
-    found = next((words for start, words in _OTHER_FORMATS.items() if line.startswith(start)), None)
-    if found is None and line.strip(_WHITE_SPACE) == b"[":
-        found = "one JSON array; write each of its objects on a line of its own (`jq -c '.[]'`)"
-    if found:
-        raise DatasetError(f"{label}, line 1: the file is {found}")
-
-
-def _checked_row(line: bytes) -> bytes:
-    _check_row(_object(line))
-    return line
-
-
 def _stored_task(line: bytes) -> AgentEvalTask:
     """Raises ValueError for one that cannot be evaluated here."""
-    task = _object(line)
+    task = object_in(line)
     name = str(task.get("id") or "without an id")
     inputs, metadata = task.get("inputs"), task.get("metadata")
     params, extras = gym_task_row(
@@ -270,7 +204,7 @@ def _stored_task(line: bytes) -> AgentEvalTask:
         metadata=metadata if isinstance(metadata, Mapping) else {},
     )
     row = {**extras, "responses_create_params": params}
-    _check_row(row)
+    check_row(row)
     _check_metrics(task.pop("metrics", None) or [], name)
     task.setdefault("id", _canonical_row_hash(row))
     task.setdefault("intent", "Gym row")
@@ -298,61 +232,3 @@ def _check_metrics(metrics: object, name: str) -> None:
         named = [output.get("name") for output in outputs or () if isinstance(output, Mapping)]
         if named not in ([], [_REWARD.output_name]):
             raise ValueError(f"task {name!r} names the output of {ours!r} {named}; it is {_REWARD.output_name!r} here")
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start + 1} is not UTF-8; save the file as UTF-8") from error
-    except json.JSONDecodeError as error:
-        where = f"{error.msg} at column {error.colno}"
-        raise ValueError(f"not a JSON value ({where}); each line is one JSON object") from error
-    if not isinstance(row, dict):
-        raise ValueError("not a JSON object; each line is one")
-    return row
-
-
-def _check_row(row: Mapping[str, Any]) -> None:
-    if not isinstance(row.get("responses_create_params"), Mapping):
-        raise ValueError(
-            "no `responses_create_params` object, which NeMo Gym needs in every row; where a prompt template makes it, "
-            "run `gym dataset render` first"
-        )
-    _check_agent(row)
-    for value in _scalars(row):
-        if isinstance(value, int) and value not in _INTEGERS:
-            raise ValueError(f"{str(value)[:40]} has more than 64 bits, which NeMo Gym refuses; write it as text")
-        if isinstance(value, float) and value in (float("inf"), float("-inf")):
-            raise ValueError("a number too large for JSON readers, which NeMo Gym refuses; write it as text")
-        if isinstance(value, str) and not value.isascii():
-            _check_text(value)
-
-
-def _check_agent(row: Mapping[str, Any]) -> None:
-    agent = row.get("agent_ref")
-    if agent is not None and not (isinstance(agent, Mapping) and isinstance(agent.get("name"), str)):
-        raise ValueError('`agent_ref` is not of the form {"name": "<agent instance>"}; remove or correct it')
-
-
-def _check_text(value: str) -> None:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError("a text holds half of a surrogate pair (\\ud800–\\udfff), which NeMo Gym refuses") from error
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"holds {name}, which is not JSON and which NeMo Gym refuses; use null or leave the key out")
-
-
-def _scalars(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield key
-            yield from _scalars(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _scalars(item)
-    else:
-        yield value

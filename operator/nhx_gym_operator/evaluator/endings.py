@@ -10,7 +10,7 @@ from pathlib import Path
 from ..api.conditions import RunReason
 from ..in_pods.mounted import SecretError
 from .bucket import BucketError
-from .dataset import DatasetError
+from .rows import DatasetError
 from .errors import JobFailed
 from .journal import ForeignJournal, JournalError
 from .sources.errors import StagingError
