@@ -23,7 +23,8 @@ from nhx_gym_operator.api.wire.plans import EvaluatorPlan
 from nhx_gym_operator.evaluator.dataset import Subset, load_dataset
 from nhx_gym_operator.evaluator.journal import Journal, JournalHeader
 from nhx_gym_operator.evaluator.rollouts import Rollout, RolloutKey
-from nhx_gym_operator.evaluator.scoring import JournaledGymRunner, evaluate
+from nhx_gym_operator.evaluator.scoring import evaluate
+from nhx_gym_operator.evaluator.trials import JournaledGymRunner
 from unit.evaluator_fakes import make_plan, target
 
 AT_ONCE = 256

@@ -13,7 +13,7 @@ from contract import runs
 from contract.runs import ROWS, Finished
 from nhx_gym_operator.api.target import Target
 from nhx_gym_operator.evaluator.journal import Journal, JournalHeader
-from nhx_gym_operator.evaluator.scoring import JournaledGymRunner
+from nhx_gym_operator.evaluator.trials import JournaledGymRunner
 from unit.evaluator_fakes import make_plan, target
 
 ROOT = Path(__file__).resolve().parents[2]

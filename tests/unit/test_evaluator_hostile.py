@@ -17,7 +17,7 @@ from aiohttp import web
 from nhx_gym_operator.api.outcome import decode_outcome
 from nhx_gym_operator.api.wire.endpoints import HOST_ANSWER_LIMIT_BYTES
 from nhx_gym_operator.api.wire.reports import Outcome
-from nhx_gym_operator.evaluator import scoring
+from nhx_gym_operator.evaluator import scoring, trials
 from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collect.answers import Answers, Limit
 from nhx_gym_operator.evaluator.memory import Room
@@ -327,14 +327,14 @@ def test_aggregates_that_are_none_are_refused(entries: Any) -> None:
 async def test_a_result_that_the_sdk_cannot_read_costs_itself_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = scoring.trials_from_rollouts
+    read = trials.trials_from_rollouts
 
     def picky(file: Path, *arguments: Any, **options: Any) -> Any:
         if "poison" in file.read_text():
             raise AttributeError("no such thing")
         return read(file, *arguments, **options)
 
-    monkeypatch.setattr(scoring, "trials_from_rollouts", picky)
+    monkeypatch.setattr(trials, "trials_from_rollouts", picky)
     outcome = await run(tmp_path, StrangeHost(change=result(note="poison")))
     assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", pytest.approx(2 / 3), "environment")
     assert "the SDK cannot read its result: AttributeError: no such thing" in outcome.degraded[0]
@@ -345,7 +345,7 @@ async def test_a_result_that_the_sdk_cannot_read_costs_itself_alone(
 async def test_large_results_are_scored_a_few_at_a_time_and_a_task_is_in_the_bundle_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr(trials, "BYTES_AT_ONCE", 1000)
     outcome = await run(tmp_path, StrangeHost())
     assert (outcome.state, outcome.coverage, outcome.aggregates[0].count) == ("Complete", 1.0, 6)
     bundle = tmp_path / "results" / "attempt-1"

@@ -703,7 +703,7 @@ async def test_a_run_that_is_scored_in_parts_has_the_bundle_of_one_that_is_score
     monkeypatch.setattr("nhx_gym_operator.evaluator.gateway.time", SimpleNamespace(monotonic=lambda: 0.0))
     bundles = []
     for rollouts_at_once in (500, 3):
-        monkeypatch.setattr("nhx_gym_operator.evaluator.scoring.ROLLOUTS_AT_ONCE", rollouts_at_once)
+        monkeypatch.setattr("nhx_gym_operator.evaluator.trials.ROLLOUTS_AT_ONCE", rollouts_at_once)
         async with world(tmp_path / str(rollouts_at_once)) as w:
             w.hosts[0].verify = verify
             outcome = await finish(w.evaluation(w.plan(ROWS, min_coverage=0.5)), *w.hosts)
@@ -731,7 +731,7 @@ async def test_no_more_trials_are_held_than_are_scored_at_once(tmp_path: Path, m
         return await run(self, **arguments)
 
     monkeypatch.setattr(AgentEvaluator, "run", watched)
-    monkeypatch.setattr("nhx_gym_operator.evaluator.scoring.ROLLOUTS_AT_ONCE", 6)
+    monkeypatch.setattr("nhx_gym_operator.evaluator.trials.ROLLOUTS_AT_ONCE", 6)
     async with world(tmp_path) as w:
         outcome = await finish(w.evaluation(w.plan([row(number) for number in range(12)])), *w.hosts)
     assert outcome.progress.done == 24 and outcome.aggregates[0].count == 24

@@ -21,7 +21,7 @@ from .journal import Journal
 from .progress import ProgressState
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure, Rollout, judge, stamped_result
-from .scoring import NOT_COLLECTED
+from .trials import NOT_COLLECTED
 from .untrusted import gym_aggregates
 from .verdict import MAX_OUTCOME_MESSAGE
 

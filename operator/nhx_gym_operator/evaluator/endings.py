@@ -10,9 +10,9 @@ from pathlib import Path
 from ..api.conditions import RunReason
 from ..in_pods.mounted import SecretError
 from .bucket import BucketError
-from .rows import DatasetError
 from .errors import JobFailed
 from .journal import ForeignJournal, JournalError
+from .rows import DatasetError
 from .sources.errors import StagingError
 from .trust import NoCertificates
 

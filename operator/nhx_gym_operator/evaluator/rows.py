@@ -37,8 +37,8 @@ def unreadable(label: str, error: OSError) -> DatasetError:
 
 
 def lines_of[T](file: Path, label: str, read: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
-    """Number and meaning of each line that is not blank, one at a time, since a file may be large. A ValueError of `read`
-    becomes a `DatasetError` with file and line."""
+    """Number and meaning of each line that is not blank, one at a time, since a file may be large. A ValueError of
+    `read` becomes a `DatasetError` with file and line."""
     empty = True
     try:
         with file.open("rb") as lines:

@@ -32,7 +32,8 @@ from .progress import ProgressState
 from .reporting import Reporter
 from .rollout_calls import RolloutCalls
 from .rollouts import Rollout
-from .scoring import JournaledGymRunner, evaluate
+from .scoring import evaluate
+from .trials import JournaledGymRunner
 
 
 @dataclass
