@@ -49,7 +49,7 @@ class SourceBucket:
         try:
             check_host(self._endpoint.host or "")
         except AddressRefused as error:
-            raise StagingError(f"{self.name} (source.s3.endpoint): {error}") from None
+            raise StagingError(f"{self.name} (spec.source.s3.endpoint): {error}") from None
         self._proxy = CheckedProxy()
         options: dict[str, Any] = {
             "allow_http": self._endpoint.scheme == "http",
