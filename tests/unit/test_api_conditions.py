@@ -34,6 +34,7 @@ def test_the_condition_types_are_those_of_the_resource():
         "Complete",
         "RowsCollapsed",
         "PromptsMissing",
+        "RowFieldsMissing",
         "ModelCallsUnplaced",
         "Degraded",
         "Failed",

@@ -28,6 +28,7 @@ from nhx_gym_operator.evaluator.collect import through_hosts
 from nhx_gym_operator.evaluator.collection import Collection
 from nhx_gym_operator.evaluator.journal import Journal
 from nhx_gym_operator.evaluator.metering import calls_of
+from nhx_gym_operator.evaluator.preparation import Preparation
 from nhx_gym_operator.evaluator.run import Evaluation
 from nhx_gym_operator.evaluator.scoring import _Parts
 from unit.evaluator_fakes import (
@@ -42,6 +43,7 @@ from unit.evaluator_fakes import (
     serving,
     target,
     world,
+    write_rows,
 )
 from unit.test_evaluator_stage import FILES, write
 from unit.test_evaluator_stage import stage as stage_folder
@@ -206,6 +208,35 @@ async def test_repeated_rows_are_one_task_and_the_job_says_so(tmp_path: Path) ->
     assert (outcome.progress.done, outcome.progress.total) == (2, 2)
     (notice,) = outcome.progress.notices
     assert notice.type == "RowsCollapsed" and "5 rows, 1 distinct" in notice.message
+
+
+EXAMPLE = "resources_servers/mcqa/data/example.jsonl"
+
+
+async def test_fields_that_every_example_row_of_the_server_has_and_no_row_of_the_job_are_named(tmp_path: Path) -> None:
+    only_one = {**row(0), "options": [], "grading_mode": "strict", "uuid": "0", "agent_ref": {"name": "a"}, "note": ""}
+    both = {key: value for key, value in only_one.items() if key != "note"}
+    async with world(tmp_path) as w:
+        write_rows(w.paths.bundled_datasets / EXAMPLE, [only_one, both])
+        rows = [row(1), {**row(2), "grading_mode": "strict"}]
+        outcome = await finish(w.evaluation(w.plan(rows)), *w.hosts)
+    assert (outcome.state, outcome.degraded) == ("Complete", [])
+    (notice,) = outcome.progress.notices
+    assert (notice.type, notice.reason) == ("RowFieldsMissing", "RowsUnlikeExample")
+    assert f"no row has `options`, which every row of {EXAMPLE} has" in notice.message
+
+
+async def test_nothing_is_said_of_rows_like_the_example_nor_of_an_environments_own_server(tmp_path: Path) -> None:
+    whole = {**row(0), "options": []}
+    async with world(tmp_path) as w:
+        write_rows(w.paths.bundled_datasets / EXAMPLE, [whole])
+
+        async def said(rows: list[dict[str, Any]], **more: Any) -> int:
+            return len((await Preparation(w.plan(rows, **more), w.paths).dataset()).notices)
+
+        assert await said([whole, row(1)]) == 0
+        assert await said([row(1)]) == 1
+        assert await said([row(1)], environment=True) == 0
 
 
 async def test_the_limit_takes_the_first_distinct_rows(tmp_path: Path) -> None:

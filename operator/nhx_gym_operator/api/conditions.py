@@ -28,6 +28,9 @@ class ConditionType(StrEnum):
     """Only if so: rows that are equal became one task. The result is whole; the data is probably not as meant."""
     PROMPTS_MISSING = "PromptsMissing"
     """Only if so: rows carry no prompt. Right where the agent makes it, else they lack their prompt template."""
+    ROW_FIELDS_MISSING = "RowFieldsMissing"
+    """Only if so: no row has a field that every example row of the bundled resources server has. The verifier may
+    score 0 for want of it."""
     MODEL_CALLS_UNPLACED = "ModelCallsUnplaced"
     """Only if so: model calls failed that could not be told apart by rollout, so that rewards may stand on an answer
     that the model never gave."""
@@ -41,7 +44,12 @@ FINAL = (ConditionType.COMPLETE, ConditionType.FAILED)
 """A job of which one of these is True has ended."""
 
 
-NOTICES = (ConditionType.ROWS_COLLAPSED, ConditionType.PROMPTS_MISSING, ConditionType.MODEL_CALLS_UNPLACED)
+NOTICES = (
+    ConditionType.ROWS_COLLAPSED,
+    ConditionType.PROMPTS_MISSING,
+    ConditionType.ROW_FIELDS_MISSING,
+    ConditionType.MODEL_CALLS_UNPLACED,
+)
 """What an evaluator may say about the dataset and the model calls; none changes how the job ends."""
 
 
@@ -241,12 +249,14 @@ class MeasurementReason(StrEnum):
 
 
 class NoticeReason(StrEnum):
-    """Reasons of `RowsCollapsed`, `PromptsMissing` and `ModelCallsUnplaced`."""
+    """Reasons of `RowsCollapsed`, `PromptsMissing`, `RowFieldsMissing` and `ModelCallsUnplaced`."""
 
     DUPLICATE_ROWS = "DuplicateRows"
     """Rows that are equal became one task."""
     ROWS_WITHOUT_PROMPT = "RowsWithoutPrompt"
     """Rows carry no prompt."""
+    ROWS_UNLIKE_EXAMPLE = "RowsUnlikeExample"
+    """No row has a field that every example row of the bundled resources server has."""
     FAILED_CALLS_UNPLACED = "FailedCallsUnplaced"
     """Model calls failed that could not be told apart by rollout."""
 

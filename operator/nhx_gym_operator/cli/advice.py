@@ -226,6 +226,9 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     NoticeReason.ROWS_WITHOUT_PROMPT: (
         "If the agent does not make the prompt itself, prepare the rows with their prompt template first.",
     ),
+    NoticeReason.ROWS_UNLIKE_EXAMPLE: (
+        "Compare your rows with the example's, which is named above, and add the fields that the verifier reads.",
+    ),
     NoticeReason.FAILED_CALLS_UNPLACED: (
         "Mend what the model refused, named above, and run it again: a run without failed calls leaves no doubt.",
         "With spec.target.gym.concurrency: 1 every failed call is told apart, in a sandboxed job.",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
@@ -15,11 +16,14 @@ from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
 from .dataset import Dataset, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
+from .example_rows import lacking_fields
 from .journal import Journal, JournalHeader
 from .model_keys import ModelKeys
 from .packing import PackedEnvironment, pack
 from .plan import Paths
 from .trust import trust
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Preparation:
         """The tasks, as many as the job may roll out."""
         dataset = await asyncio.to_thread(self._load_dataset)
         self._check_rollouts(len(dataset.tasks))
-        return dataset
+        return self._compared_with_example(dataset)
 
     def keys(self) -> tuple[ModelKeys, list[str]]:
         """The models' keys, each of which can be read, and warnings about them."""
@@ -74,6 +78,15 @@ class Preparation:
         if self.plan.taskset:
             return load_taskset(file, label, subset)
         return load_dataset(file, label, subset, copy=self.paths.work / "rows" / file.name)
+
+    def _compared_with_example(self, dataset: Dataset) -> Dataset:
+        """An environment's server is not the bundled one, whatever its name."""
+        server, bundled = self.plan.target.resources_server, self.paths.bundled_datasets
+        notice = None if self.plan.environment else lacking_fields(dataset.tasks, bundled, server)
+        if notice is None:
+            return dataset
+        log.warning("%s: %s", self.plan.dataset_label, notice.message)
+        return replace(dataset, notices=[*dataset.notices, notice])
 
     def _check_rollouts(self, tasks: int) -> None:
         bound, repeats = self.plan.max_rollouts, self.plan.target.num_repeats
