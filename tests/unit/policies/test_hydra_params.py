@@ -7,8 +7,8 @@ from nhx_gym_operator.controller.policies import hydra_params
 from support.controller_values import job
 
 
-def refusal(params, placement=Placement.SANDBOXED):
-    return hydra_params.refusal(job(gym={"hydraParams": params}).spec, placement)
+def refusal(params, placement=Placement.SANDBOXED, **gym):
+    return hydra_params.refusal(job(gym={"hydraParams": params, **gym}).spec, placement)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,28 @@ ROUTE = {"policy_model": {"responses_api_models": {"openai_model": {"openai_base
     ],
 )
 def test_a_route_to_a_model_that_is_not_declared_is_refused(params, words):
-    refused = refusal(params)
+    refused = refusal(params, modelType="openai_model")
     assert all(word in refused for word in words), refused
+
+
+VLLM = {"policy_model": {"responses_api_models": {"vllm_model": {"extra_body": {"top_k": 1}}}}}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        VLLM,
+        {"policy_model.responses_api_models.vllm_model.extra_body.top_k": 1},
+        {"policy_model": {"responses_api_models.vllm_model": {"extra_body": {"top_k": 1}}}},
+    ],
+)
+def test_settings_of_another_model_server_than_the_jobs_are_refused_with_the_model_type_to_set(params):
+    words = "hydraParams sets policy_model.responses_api_models.vllm_model, but modelType is"
+    default, stated = refusal(params), refusal(params, modelType="openai_model")
+    assert f"{words} inference_provider (the default)" in default
+    assert f"{words} openai_model: " in stated
+    assert all("set spec.target.gym.modelType: vllm_model" in refused for refused in (default, stated))
+    assert refusal(params, modelType="vllm_model") is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +154,7 @@ def test_a_credential_in_hydra_params_is_refused_with_its_place_and_never_repeat
         {"judge": {"responses_api_models": {"vllm_model": {"api_key": "${judge_api_key}", "model": "org/Name-3.2"}}}},
         {"judge": {"responses_api_models": {"vllm_model": {"base_url": "http://127.0.0.1:9/v1"}}}},
         {"search": {"resources_servers": {"search": {"base_url": "http://tools/", "key": "${oc.env:SEARCH_KEY}"}}}},
-        {"policy_model": {"responses_api_models": {"vllm_model": {"extra_body": {"max_tokens": 16}}}}},
+        {"policy_model": {"responses_api_models": {"inference_provider": {"extra_body": {"max_tokens": 16}}}}},
         {"model": {"temperature": 0.7}},
     ],
 )

@@ -19,12 +19,15 @@ from ...api import credentials, gym_models
 from ...api.constants import Placement
 from ...api.job import JobSpec
 from ...api.models import ModelSpec, model_field
+from ...api.target import GymSpec
 
 FIELD = "spec.target.gym.hydraParams"
 MAX_BYTES = 64 * 1024
 """As JSON. The plan that carries them is one environment string, of which Linux takes 128 KiB."""
 MAX_DEPTH = 64
 """Serialisers stop at some hundred levels."""
+POLICY_SERVER = "policy_model"
+"""Gym's instance name of the policy's model server, in the configuration of every `modelType`."""
 MODEL_SERVERS = "responses_api_models"
 _BASE_URL, _MODEL = re.compile(r"(.*_)?base_url"), re.compile(r"(openai_)?model|.*_model_name")
 _NAME = r"[A-Za-z_$][A-Za-z0-9_$-]*"
@@ -56,6 +59,7 @@ def refusal(spec: JobSpec, placement: Placement) -> str | None:
         _empty_name(params)
         or spoken
         or _reserved(spec)
+        or _other_model_type(spec)
         or next(filter(None, (_refused(spec.models, *leaf) for leaf in _leaves(params))), None)
     )
 
@@ -101,6 +105,19 @@ def _reserved(spec: JobSpec) -> str | None:
             return (
                 f"{FIELD}.{param} is set by the operator; use models: "
                 f"put the value into {model_field(model.name)}.{field}"
+            )
+    return None
+
+
+def _other_model_type(spec: JobSpec) -> str | None:
+    """A second model server under the policy's name: Gym ends at it with a dump (`AlmostServerError`)."""
+    chosen = spec.target.gym.model_type
+    for path in _paths(spec.target.gym.hydra_params):
+        if path[:2] == (POLICY_SERVER, MODEL_SERVERS) and len(path) > 2 and path[2] != chosen:
+            default = " (the default)" if chosen == GymSpec.model_fields["model_type"].default else ""
+            return (
+                f"{FIELD} sets {'.'.join(path[:3])}, but modelType is {chosen}{default}: set "
+                f"spec.target.gym.modelType: {path[2]}, or write {chosen} here"
             )
     return None
 
