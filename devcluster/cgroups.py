@@ -1,6 +1,8 @@
 """The cgroup above all pods, in every hierarchy the machine has (one with cgroup v2, a dozen with v1)."""
 
 import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from . import processes, report
@@ -49,16 +51,20 @@ def _delegate(folder: Path) -> None:
 
 def members() -> list[processes.Identity]:
     pids = set()
-    for folder in _folders():
-        for listing in folder.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):
-                pids.update(map(int, listing.read_text().split()))
+    for folder in _nested():
+        with contextlib.suppress(OSError):
+            pids.update(map(int, (folder / "cgroup.procs").read_text().split()))
     return [who for pid in pids if (who := processes.identify(pid))]
 
 
 def remove() -> None:
+    for folder in _nested():
+        with contextlib.suppress(OSError):  # one that is still busy is used again by the next start
+            folder.rmdir()
+
+
+def _nested() -> Iterator[Path]:
+    """Every folder, the inner ones first. Those that vanish meanwhile, as a pod's do when it ends, are left out."""
     for folder in _folders():
-        nested = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
-        for path in [*nested, folder]:
-            with contextlib.suppress(OSError):  # one that is still busy is used again by the next start
-                path.rmdir()
+        for path, _, _ in os.walk(folder, topdown=False):
+            yield Path(path)

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 from devcluster import cgroups, firewall, mounts
@@ -50,3 +51,19 @@ def test_the_v2_hierarchy_beside_v1_is_not_used_but_cleaned() -> None:
     assert cgroups.in_use(v1 + v2) == [(Path("/sys/fs/cgroup/memory"), "cgroup")]
     assert len(cgroups.mounted(v1 + v2)) == 2
     assert cgroups.in_use(v2) == [(Path("/sys/fs/cgroup/unified"), "cgroup2")]
+
+
+def test_a_pod_that_ends_while_its_processes_are_looked_for_is_no_error(tmp_path, monkeypatch) -> None:
+    for folder in ("pod", "ended"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "cgroup.procs").write_text(f"{os.getpid()}\n" if folder == "pod" else "")
+    scan = os.scandir
+
+    def scandir(path):
+        if Path(path).name == "ended":
+            raise FileNotFoundError(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(cgroups, "_folders", lambda: [tmp_path])
+    assert [who.pid for who in cgroups.members()] == [os.getpid()]
