@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.control_plane import control_plane
+from cluster.control_plane import control_plane, operators_kubeconfig
+from cluster.rights import Rights
 from cluster.world import World
 from nhx_gym_operator.controller.app import Operator
 from nhx_gym_operator.controller.kube import KubeClient, load_configuration
@@ -89,6 +90,11 @@ async def _prepare(kubeconfig: Path) -> None:
         await api.close()
 
 
+@pytest.fixture(scope="session")
+def rights(kubeconfig: Path) -> Rights:
+    return Rights(kubeconfig)
+
+
 @pytest.fixture
 async def world(kubeconfig: Path) -> AsyncIterator[World]:
     """A namespace of the test's own, and everything a test does to the cluster."""
@@ -100,21 +106,29 @@ async def world(kubeconfig: Path) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def operating(kubeconfig: Path, world: World) -> Callable[..., Any]:
-    """`with operating(**settings):` runs an operator that serves the test's namespace. Several at once need a Lease,
-    and each an `identity`."""
+def operating(kubeconfig: Path, world: World, rights: Rights) -> Callable[..., Any]:
+    """`with operating(**settings):` runs an operator that serves the test's namespace, with the rights that the chart
+    gives it for that. A call that they don't allow fails the test, whatever the operator made of the refusal. Several
+    at once need a Lease, and each an `identity`."""
 
     @contextmanager
     def run(*, identity: str = "", **changes: Any) -> Iterator[OperatorThread]:
         changes.setdefault("watchNamespaces", [world.namespace])
-        installation = Installation(settings(**changes), KEY, ApiAddresses(("198.18.48.1", 443)))
-        process = OperatorThread(str(kubeconfig), installation, identity)
+        chosen = settings(**changes)
+        granted = rights.grant(chosen)
+        since = rights.mark()
+        installation = Installation(chosen, KEY, ApiAddresses(("198.18.48.1", 443)))
+        process = OperatorThread(str(operators_kubeconfig(kubeconfig)), installation, identity)
         process.start()
         try:
             process.wait_until_ready()
             yield process
         finally:
             process.stop()
+            if not chosen.watch_namespaces:
+                rights.withdraw(granted)
+        refused = rights.refused(since)
+        assert not refused, f"the chart gives no right to: {refused}"
 
     return run
 

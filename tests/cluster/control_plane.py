@@ -22,6 +22,9 @@ import yaml
 from devcluster import modules
 
 TOKEN = "the-tests-own-administrator"
+OPERATOR = "operator"
+"""User name of the operator under test. It has no rights but those that `rights` gives it."""
+OPERATOR_TOKEN = "the-operator-under-test"
 START_SECONDS = 120.0
 """On two busy cores the API server alone takes ten."""
 CONTROLLERS = ",".join(
@@ -32,6 +35,24 @@ CONTROLLERS = ",".join(
         "persistentvolumeclaim-protection-controller",
     )
 )
+
+
+def operators_kubeconfig(kubeconfig: Path) -> Path:
+    """Beside an administrator's."""
+    return kubeconfig.with_name("operator.kubeconfig")
+
+
+def audit_log(kubeconfig: Path) -> Path:
+    """A line of JSON for each of the operator's calls, with what the authorizer said."""
+    return kubeconfig.with_name("audit.jsonl")
+
+
+_AUDITED = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata", "users": [OPERATOR]}, {"level": "None"}],
+}
 
 
 def _free_ports(count: int) -> list[int]:
@@ -79,6 +100,8 @@ def control_plane(folder: Path) -> Iterator[Path]:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
+            f"--audit-policy-file={folder / 'audit-policy.yaml'}",
+            f"--audit-log-path={audit_log(kubeconfig)}",
             "--service-cluster-ip-range=198.18.48.0/24",
             # Nobody makes the default accounts here.
             "--disable-admission-plugins=ServiceAccount",
@@ -109,26 +132,31 @@ def _write_credentials(folder: Path, port: int) -> Path:
     key, public = folder / "accounts.key", folder / "accounts.pub"
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
     subprocess.run(["openssl", "rsa", "-in", key, "-pubout", "-out", public], check=True, capture_output=True)
-    (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
+    users = f"{TOKEN},admin,admin,system:masters\n{OPERATOR_TOKEN},{OPERATOR},{OPERATOR}\n"
+    (folder / "tokens.csv").write_text(users)
+    (folder / "audit-policy.yaml").write_text(yaml.safe_dump(_AUDITED))
     kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [
-                    {
-                        "name": "tests",
-                        "cluster": {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True},
-                    }
-                ],
-                "users": [{"name": "admin", "user": {"token": TOKEN}}],
-                "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "admin"}}],
-                "current-context": "tests",
-            }
-        )
-    )
+    for path, token in ((kubeconfig, TOKEN), (operators_kubeconfig(kubeconfig), OPERATOR_TOKEN)):
+        path.write_text(_kubeconfig(port, token))
     return kubeconfig
+
+
+def _kubeconfig(port: int, token: str) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "tests",
+                    "cluster": {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True},
+                }
+            ],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "user"}}],
+            "current-context": "tests",
+        }
+    )
 
 
 def _wait_until_ready(url: str, programs: list[subprocess.Popen[bytes]], folder: Path) -> None:

@@ -201,14 +201,16 @@ async def test_jobs_that_fit_a_quota_one_after_the_other_never_hold_half_of_it_e
     await world.until_phase("Starting", other)
 
 
-async def test_a_namespace_that_ends_is_left_to_end(world, operator):
-    await started(world)
-    await world.delete_namespace()
+async def test_a_namespace_that_ends_is_left_to_end(world, operating):
+    # A role in the namespace would end with it.
+    with operating(watchNamespaces=[]):
+        await started(world)
+        await world.delete_namespace()
 
-    async def gone():
-        return not await world.children()
+        async def gone():
+            return not await world.children()
 
-    await world.until(gone, "the namespace is empty", world.children)
+        await world.until(gone, "the namespace is empty", world.children)
 
 
 WIDENED = {

@@ -8,7 +8,7 @@ import time
 from cluster.world import versions
 from nhx_gym_operator.controller.kube import LEASES, PODS
 
-NAME = "operator"
+NAME = "op"
 FAIL_OVER_SECONDS = 20.0
 FROZEN_SECONDS = 25.0
 """Longer than the Lease lasts, so that the one that slept wakes up when the other one has acted."""
