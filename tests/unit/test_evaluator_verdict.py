@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
+from sandboxed_gym.host.models import render_host_error
 
 from nhx_gym_operator.api.wire.plans import EvaluatorPlan
 from nhx_gym_operator.api.wire.reports import FailureClass
@@ -70,6 +72,47 @@ def test_of_errors_that_gyms_servers_wrapped_the_innermost_is_shown_readably() -
     )
     assert innermost(wrapped) == "1 validation error for X\n  Field 'created' required"
     assert innermost("KeyError: 'x'") == "KeyError: 'x'"
+
+
+def wrapped(answer: bytes, layers: int) -> str:
+    """What the evaluator is told of a Gym server's answer that so many others passed on, as
+    `exception_handling_middleware` of nemo_gym 0.5.0 and the launcher do it."""
+    for server in ("resources", "agent", "outer")[:layers]:
+        text = f"Hit an exception in {server}_123 calling an inner server: {answer!r}"
+        answer = json.dumps(text, ensure_ascii=False).encode()
+    message = f"ClientResponseError: 500, message='Internal Server Error', url='http://x/run'\n{answer.decode()}"
+    return f"gym host, HTTP 200: {render_host_error({'code': 'internal', 'message': message})}"
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_row_that_does_not_fit_is_told_by_field_and_not_in_bytes(layers: int, is_cut_off: bool) -> None:
+    body = {"question": 'say "it\'s\nso"', "text": "x" * 2000 * is_cut_off}
+    misfits = [
+        {"type": "missing", "loc": ["body", "expected_answer"], "msg": "Field required", "input": body},
+        {"type": "list_type", "loc": ["body", "options", 0], "msg": "Input should be a valid list", "input": body},
+    ]
+    answer = json.dumps({"detail": misfits}, separators=(",", ":")).encode()
+    words = "the environment refused the row: body.expected_answer: Field required"
+    more = "" if is_cut_off else "; body.options.0: Input should be a valid list"
+    assert innermost(wrapped(answer, layers)) == words + more
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (AttributeError("'V' object has no attribute 'answr'"), "AttributeError: 'V' object has no attribute 'answr'"),
+        (KeyError("x"), "KeyError: x"),
+        (ValueError('no "x" here'), 'ValueError: no "x" here'),
+        (OSError(2, "none"), "FileNotFoundError(2, 'none')"),
+        (ValueError("a", "b"), "ValueError('a', 'b')"),
+    ],
+)
+def test_an_error_of_the_environments_code_is_told_without_its_layers_of_quotes(
+    error: Exception, shown: str, layers: int
+) -> None:
+    assert innermost(wrapped(json.dumps(repr(error)).encode(), layers)) == shown
 
 
 def test_repeats_are_numbered_and_a_row_keeps_its_own_agent() -> None:

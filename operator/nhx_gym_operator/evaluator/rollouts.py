@@ -36,6 +36,14 @@ MAX_ATTEMPTS = 1000
 
 _WRAPPED = "calling an inner server: "
 """How `exception_handling_middleware` of nemo_gym 0.5.0 introduces the answer it passes on."""
+_REFUSED = '{"detail":[{'
+"""How FastAPI's answer to a body that does not fit begins (status 422). The body, which it repeats, may be cut off."""
+_MISFIT = re.compile(r'"loc":\[([^\]]*)\],"msg":"([^"]*)"')
+_MISFITS_SHOWN = 3
+_BYTES = re.compile(r"""b(['"])("?)(.*?)\2\1[\s'"}]*""", re.DOTALL)
+"""An answer as the middleware puts it, in Python's spelling of bytes, and what closed the layers around it."""
+_ERROR = re.compile(r"""([A-Za-z_.]+)\((['"])((?:(?!\2, ).)*)\2,?\)""", re.DOTALL)
+"""An exception with one text, as `repr` spells it."""
 
 
 class RolloutKey(NamedTuple):
@@ -164,9 +172,22 @@ def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
 
 def innermost(text: str) -> str:
     """The cause in an error text of Gym, whose servers wrap each other's answers: what the innermost
-    one said, without the escapes that each layer added."""
+    one said, without the quotes and escapes that each layer added."""
     cause = text.rpartition(_WRAPPED)[2][: 4 * MAX_FAILURE_MESSAGE]
-    return re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))
+    cause = re.sub(r"\\+(['\"])", r"\1", re.sub(r"\\+n", "\n", cause))
+    _, refused, misfits = cause.partition(_REFUSED)
+    found = [f"{_dotted(place)}: {why}" for place, why in _MISFIT.findall(misfits)] if refused else []
+    if found:
+        return f"the environment refused the row: {'; '.join(dict.fromkeys(found[:_MISFITS_SHOWN]))}"
+    said = _BYTES.fullmatch(cause)
+    cause = said[3] if said else cause
+    error = _ERROR.fullmatch(cause)
+    return f"{error[1]}: {error[3]}" if error else cause
+
+
+def _dotted(place: str) -> str:
+    """`"body","options",0` as `body.options.0`."""
+    return ".".join(part.strip('" ') for part in place.split(","))
 
 
 def _said(result: Mapping[str, Any], label: str) -> str:
