@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from nhx_gym_operator.api import conditions
-from nhx_gym_operator.cli import advice, explain
+from nhx_gym_operator.cli import advice, explain, local_files
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client.jobs import Job
 from support.cli_values import SPEC, call, condition, evaluator, host, job
@@ -54,10 +54,78 @@ def test_the_cause_comes_before_what_merely_follows_from_it(cluster):
 def test_what_to_do_names_the_users_own_objects(cluster):
     cluster.write("jobs", [job(phase="Starting", conditions=WAITS)])
 
-    (create, goes_on) = told(call("explain", "mcqa").output)
+    (create, goes_on, misnamed) = told(call("explain", "mcqa").output)
 
     assert "kubectl create secret generic my-model --from-file=api-key=FILE -n evals" in create
     assert "goes on by itself" in goes_on
+    assert "a spec cannot change" in misnamed and "kubectl delete aej mcqa -n evals" in misnamed
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["SecretNotFound", "SecretKeyMissing", "ConfigMapNotFound", "ConfigMapKeyMissing", "FileSetFileMissing"],
+)
+def test_a_job_goes_on_when_what_it_names_is_made_and_never_by_a_change_of_the_job(reason):
+    lines = advice.ADVICE[reason]
+    before, after = lines[: lines.index(advice._GOES_ON)], lines[lines.index(advice._GOES_ON) + 1 :]
+
+    assert not any("in the job" in line for line in before)
+    assert any("delete the job and apply it again" in line for line in after)
+
+
+def of_dataset(dataset, message):
+    body = job(spec={"tasks": {"dataset": dataset}}, phase="Failed", conditions=failed("DatasetInvalid", message))
+    return advice.advice(Job(body), Job(body).cause)
+
+
+def test_a_bundled_dataset_that_does_not_exist_has_no_row_to_correct():
+    message = "no bundled dataset resources_servers/mcaq/data/example.jsonl (spec.tasks.dataset.bundled)"
+    correct, _ = of_dataset({"bundled": "resources_servers/mcaq/data/example.jsonl"}, message)
+    assert "spec.tasks.dataset.bundled" in correct and "row" not in correct
+
+
+def test_a_bad_row_of_a_config_map_is_told_with_the_command_that_replaces_it():
+    correct, again = of_dataset({"configMap": {"name": "mine", "key": "r.jsonl"}}, "rows, line 2: not a JSON value")
+    assert "`kubectl create configmap mine --from-file=r.jsonl=FILE -n evals --dry-run=client -o yaml | " in correct
+    assert "kubectl delete aej mcqa" in again
+
+
+def test_a_bad_row_that_the_plugin_took_along_is_submitted_again():
+    made = local_files.rows_name("mcqa")
+    (line,) = of_dataset({"configMap": {"name": made, "key": "rows.jsonl"}}, "rows, line 2: not a JSON value")
+    assert "kubectl delete aej mcqa -n evals" in line and "submit it again" in line
+
+
+def test_an_error_of_the_environments_own_code_is_not_put_down_to_the_jobs_settings(cluster):
+    gym = {"agent": "simple_agent", "environment": {"fileSet": {"name": "wordcheck"}}}
+    bad = {"gym-host": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    ended = failed("HostStartupFailed", "`wordcheck` finished unexpectedly")
+    cluster.write("jobs", [job(spec={"target": {"gym": gym}}, phase="Failed", conditions=ended)])
+    cluster.write("pods", [host(states=bad)])
+    log = "Traceback (most recent call last):\n  File\nSyntaxError: '(' was never closed\nINFO: others go on\n"
+    cluster.add_log("mcqa-host-0-1", "gym-host", log)
+
+    lines = told(call("explain", "mcqa").output)
+
+    assert "own code failed" in lines[0] and "FileSet wordcheck" in lines[0] and "--role" in lines[0]
+    assert not any("agentConfig" in line for line in lines)
+
+
+def test_a_run_without_any_reward_is_not_told_to_ask_for_fewer():
+    message = "0 of 10 rollouts have a reward; missing: 10 environment (“500”) (spec.minCoverage asks for 1 of them)"
+    body = Job(job(phase="Failed", placement="Sandboxed", conditions=failed("CoverageTooLow", message)))
+
+    lines = advice.advice(body, body.cause)
+
+    assert not any("minCoverage" in line for line in lines)
+    assert any("kubectl nhx logs mcqa --role host -n evals" in line for line in lines)
+
+
+@pytest.mark.parametrize(("progress", "named"), [({"done": 0, "failed": 0}, False), ({"done": 0, "failed": 1}, True)])
+def test_results_are_offered_where_something_was_recorded(cluster, progress, named):
+    ended = failed("DatasetInvalid", "rows, line 1: no")
+    cluster.write("jobs", [job(phase="Failed", progress={"total": 4, **progress}, conditions=ended)])
+    assert ("its results are in" in call("explain", "mcqa").output) is named
 
 
 def test_why_a_job_was_placed_so_is_one_line(cluster):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ..api.conditions import AcceptedReason, NoticeReason, PodReason, RunReason, SandboxReason, StagedReason
 from ..api.constants import JOB_CONTROLLER, POLICY_MODEL, Placement
 from ..client.jobs import Body, Job
+from . import local_files
 
 _AGAIN = "Then delete the job and apply it again: `kubectl delete aej {job} -n {namespace}`."
 _ANEW = (
@@ -15,6 +16,10 @@ _ANEW = (
     "unless their retention is Retain: bring them first, `kubectl nhx download {job} DIR -n {namespace}`."
 )
 _GOES_ON = "The job goes on by itself once that is done."
+_MISNAMED = (
+    "Or, if the job names it wrongly: a spec cannot change, so mend your file, delete the job and apply it again: "
+    "`kubectl delete aej {job} -n {namespace}`."
+)
 _ADMINISTRATOR = "This is for whoever looks after the operator on this cluster."
 _MEASURED = (
     f"{_ADMINISTRATOR} What was found is in a ConfigMap of the operator's namespace: `kubectl get configmaps "
@@ -54,6 +59,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     AcceptedReason.FILESET_NOT_FOUND: (
         "Apply the FileSet in namespace {namespace}; `kubectl get filesets -n {namespace}` lists those that are there.",
         _GOES_ON,
+        _MISNAMED,
     ),
     AcceptedReason.FILESET_NOT_RESOLVED: (
         "See what the FileSet lacks: `kubectl describe fileset {fileset} -n {namespace}`.",
@@ -64,32 +70,39 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _GOES_ON,
     ),
     AcceptedReason.FILESET_FILE_MISSING: (
-        "Correct the path in the job, or add the file to the FileSet's source.",
+        "Add the file to the FileSet's source.",
         _GOES_ON,
+        _MISNAMED,
     ),
     AcceptedReason.CONFIG_MAP_NOT_FOUND: (
         "Create the ConfigMap in namespace {namespace}: `kubectl create configmap {config_map} --from-file=KEY=FILE "
         "-n {namespace}`.",
         _GOES_ON,
+        _MISNAMED,
     ),
     AcceptedReason.CONFIG_MAP_KEY_MISSING: (
-        "Add the key to the ConfigMap, or correct the key in the job.",
+        "Add the key to the ConfigMap: `kubectl edit configmap {config_map} -n {namespace}`. If a FileSet names it "
+        "wrongly, correct the FileSet.",
         _GOES_ON,
+        _MISNAMED,
     ),
     AcceptedReason.SECRET_NOT_FOUND: (
         "Create it: `kubectl create secret generic {secret} --from-file={key}=FILE -n {namespace}`, with the value in "
         "FILE and nothing else.",
         _GOES_ON,
+        _MISNAMED,
     ),
     AcceptedReason.SECRET_KEY_MISSING: (
         "Add the key {key} to Secret {secret}; `kubectl describe secret {secret} -n {namespace}` lists the keys that "
-        "it has. Or correct the key's name in the job.",
+        "it has.",
         _GOES_ON,
+        _MISNAMED,
     ),
     AcceptedReason.CLAIM_NOT_FOUND: (
-        "Create the claim in namespace {namespace}, or let the job make one: "
-        "spec.results.persistentVolumeClaim.size in place of claimName.",
+        "Create the claim in namespace {namespace}.",
         _GOES_ON,
+        "Or let the job make one, with spec.results.persistentVolumeClaim.size in place of claimName. That takes a "
+        "new job: `kubectl delete aej {job} -n {namespace}`, then apply the changed one.",
     ),
     AcceptedReason.INPUTS_TIMEOUT: ("Create what is missing.", _AGAIN),
     AcceptedReason.ACCESS_DENIED: (f"{_ADMINISTRATOR} Its role lacks the right that is named above.",),
@@ -165,7 +178,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "this one are in its status and its bundle all the same.",
         _ANEW,
     ),
-    RunReason.DATASET_INVALID: ("Correct the row that is named above.", _AGAIN),
+    RunReason.DATASET_INVALID: ("Correct what is named above: the row, or the path in the job.", _AGAIN),
     AcceptedReason.LIMIT_TOO_HIGH: ("Ask for no more than is allowed, in spec.limits.", _AGAIN),
     AcceptedReason.EGRESS_NOT_ALLOWED: (
         "Leave the hosts that are named above out of spec.egress.allow.",
@@ -324,6 +337,34 @@ _NODE_TOO_BUSY = (
     "ask whoever looks after the operator to give Gym's pods more CPU (resources.gymHost, resources.gymTasks).",
     _AGAIN,
 )
+_NO_SUCH_BUNDLED = (
+    "Correct the path in spec.tasks.dataset.bundled; it is one inside NeMo Gym, such as "
+    "resources_servers/mcqa/data/example.jsonl.",
+    _AGAIN,
+)
+_ROW_OF_CONFIG_MAP = (
+    "Correct the row in your file, and put the file into the ConfigMap again: `kubectl create configmap {dataset} "
+    "--from-file={dataset_key}=FILE -n {namespace} --dry-run=client -o yaml | kubectl apply -f -`.",
+    _AGAIN,
+)
+_ROW_OF_PLUGIN = (
+    "Correct the row in your file and delete the job, with which its copy of the rows goes: `kubectl delete aej {job} "
+    "-n {namespace}`. Then submit it again.",
+)
+_ROW_WORDS = re.compile(r", line \d+: ")
+_ENVIRONMENT_FAILED = (
+    "The environment's own code failed, not the job's settings: correct the files of FileSet {environment}. A package "
+    "that it imports and the image lacks goes into its requirements.txt. The traceback: "
+    "`kubectl nhx logs {job} --role {gym_role} -n {namespace}`.",
+    _AGAIN,
+)
+_CODE_WORDS = re.compile(r"\b(SyntaxError|IndentationError|TabError|ImportError|ModuleNotFoundError|NameError)\b")
+_NO_REWARD = (
+    "What the rollouts met is quoted above. Where the environment's code failed, its traceback is in Gym's log: "
+    "`kubectl nhx logs {job} --role {gym_role} -n {namespace}`.",
+    _AGAIN,
+)
+"""For a run of which no rollout has a reward: no lower `minCoverage` would have let it pass."""
 _BUSY_WORDS = re.compile(r"timed out during startup|GCS has become overloaded|raylet")
 _MODEL_WORDS = (
     (re.compile(r"HTTP 40[13]\b"), _KEY_REFUSED),
@@ -349,8 +390,9 @@ _CONFIG_MAP = re.compile(r"ConfigMap '(?P<name>[^']+)'")
 _FILESET = re.compile(r"FileSet '(?P<name>[^']+)'")
 
 
-def advice(job: Job, cause: Body) -> list[str]:
-    """What to do about the condition `cause`; nothing if the job is on its way or all is well."""
+def advice(job: Job, cause: Body, errors: str = "") -> list[str]:
+    """What to do about the condition `cause`; nothing if the job is on its way or all is well. `errors` are exceptions
+    from the logs, which a message may be too short for."""
     if not job.conditions:
         managed = (job.body.get("spec") or {}).get("managedBy") not in (None, JOB_CONTROLLER)
         return _filled(MANAGED if managed else UNSEEN, job, cause)
@@ -368,6 +410,16 @@ def advice(job: Job, cause: Body) -> list[str]:
         found = _KEY_WANTED
     if reason == SandboxReason.HOST_STARTUP_FAILED and _BUSY_WORDS.search(message):
         found = _NODE_TOO_BUSY
+    elif (
+        reason == SandboxReason.HOST_STARTUP_FAILED
+        and _environment_of(job)
+        and _CODE_WORDS.search(f"{message}\n{errors}")
+    ):
+        found = _ENVIRONMENT_FAILED
+    if reason == RunReason.DATASET_INVALID:
+        found = _of_dataset(job, message, found)
+    if reason == RunReason.COVERAGE_TOO_LOW and message.startswith("0 of "):
+        found = _NO_REWARD
     if reason in (AcceptedReason.INPUTS_TIMEOUT, PodReason.POD_START_TIMEOUT):
         found = (*_of_what_was_waited_for(message), _AGAIN)
     return _filled(found, job, cause)
@@ -376,7 +428,18 @@ def advice(job: Job, cause: Body) -> list[str]:
 def _of_what_was_waited_for(message: str) -> tuple[str, ...]:
     """A deadline's condition repeats what was wrong; its reason is only that time is up."""
     reason = next((reason for words, reason in _WAITED_FOR if words.search(message)), None)
-    return tuple(line for line in ADVICE.get(reason or "", ()) if line != _GOES_ON) or ("Mend what is named above.",)
+    return tuple(line for line in ADVICE.get(reason or "", ()) if line not in (_GOES_ON, _MISNAMED)) or (
+        "Mend what is named above.",
+    )
+
+
+def _of_dataset(job: Job, message: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+    if message.startswith("no bundled dataset"):
+        return _NO_SUCH_BUNDLED
+    config_map = _config_map_of_dataset(job).get("name")
+    if not config_map or not _ROW_WORDS.search(message):
+        return otherwise
+    return _ROW_OF_PLUGIN if config_map == local_files.rows_name(job.name) else _ROW_OF_CONFIG_MAP
 
 
 _WAITED_FOR = (
@@ -423,6 +486,9 @@ def _facts(job: Job, message: str) -> dict[str, str]:
         "secret": secret,
         "key": (named and named["key"]) or _key_of(spec, secret),
         "with_key": "key {key} of Secret {name}".format_map(reference) if reference else "without a key",
+        "environment": _environment_of(job),
+        "dataset": _config_map_of_dataset(job).get("name", "NAME"),
+        "dataset_key": _config_map_of_dataset(job).get("key", "KEY"),
         "fileset": fileset["name"] if fileset else "NAME",
         "config_map": config_map["name"] if config_map else "NAME",
     }
@@ -440,6 +506,17 @@ def _listing_of_models(base_url: str, reference: Body, namespace: str) -> str:
         f"curl --config - {base_url}/models` (with the key, which stays off the command line; it takes the right to "
         "read that Secret)"
     )
+
+
+def _environment_of(job: Job) -> str:
+    """The FileSet with the job's own environment, or an empty string."""
+    gym = ((job.body.get("spec") or {}).get("target") or {}).get("gym") or {}
+    return ((gym.get("environment") or {}).get("fileSet") or {}).get("name", "")
+
+
+def _config_map_of_dataset(job: Job) -> Body:
+    tasks = (job.body.get("spec") or {}).get("tasks") or {}
+    return (tasks.get("dataset") or tasks.get("taskset") or {}).get("configMap") or {}
 
 
 def _model_of(job: Job, message: str) -> Body:

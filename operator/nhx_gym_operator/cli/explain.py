@@ -100,16 +100,18 @@ def explain(kubectl: Kubectl, job: Job) -> Explanation:
     pods = pods_of(kubectl, job)
     events, unread = _events(kubectl, job, pods)
     cause = job.cause
+    tails = _tails(kubectl, pods)
+    errors = "\n".join(line for tail in tails for line in tail.errors)
     return Explanation(
         job=job,
         headline=_headline(job),
         cause=cause,
         notes=_notes(job),
-        advice=[line for condition in (cause, *_beside(job)) for line in advice(job, condition)],
+        advice=[line for condition in (cause, *_beside(job)) for line in advice(job, condition, errors)],
         pods=words_of(job, pods),
         events=events,
         unread=unread,
-        tails=[_unsaid(tail, cause) for tail in _tails(kubectl, pods)],
+        tails=[_unsaid(tail, cause) for tail in tails],
     )
 
 
@@ -144,9 +146,15 @@ def _notes(job: Job) -> list[str]:
             notes.append(f"{usage['failedCalls']} of {calls} calls to model {name} failed")
     notes += [f"{entry['type']}: {entry.get('message')}" for entry in _beside(job)]
     location = job.results_location
-    if location and job.finished and (status.get("results") or {}).get("path"):
+    if location and job.finished and (status.get("results") or {}).get("path") and _has_recorded(job):
         notes.append(f"its results are in {location}: `kubectl nhx download {job.name} DIR -n {job.namespace}`")
     return notes
+
+
+def _has_recorded(job: Job) -> bool:
+    """Whether there is more to download than logs, which `kubectl nhx logs` shows."""
+    progress = job.status.get("progress") or {}
+    return bool(progress.get("done") or progress.get("failed"))
 
 
 def _bounds(job: Job) -> list[str]:

@@ -40,7 +40,12 @@ def rows(file: Path, job: str) -> Body:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UsageProblem(f"--dataset: line {line} of {file} is not UTF-8; save it as UTF-8.") from None
-    return config_map(f"{job}-rows", data={ROWS_KEY: text})
+    return config_map(rows_name(job), data={ROWS_KEY: text})
+
+
+def rows_name(job: str) -> str:
+    """The ConfigMap with the rows that went along with that job."""
+    return f"{job}-rows"
 
 
 def environment(folder: Path, job: str) -> tuple[Body, Body]:
