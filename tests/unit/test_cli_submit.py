@@ -15,7 +15,7 @@ from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client.creation import create_job
 from nhx_gym_operator.client.kubectl import Kubectl
-from support.cli_values import call, start, wait_for
+from support.cli_values import call, condition, start, wait_for
 
 FLAGS = (
     "--resources-server=mcqa", "--agent=simple_agent", "--agent-config=responses_api_agents/simple_agent/a.yaml",
@@ -467,3 +467,25 @@ def test_a_gym_of_another_version_is_worth_a_warning_where_a_spec_file_is_submit
     monkeypatch.setattr("nhx_gym_operator.cli.main.version_warning", lambda: "the gym on your PATH is another")
     assert "warning: the gym on your PATH is another" in call("submit", SPEC_FILE).stderr
     assert "warning" not in call("submit", *FLAGS, BUNDLED).stderr
+
+
+UNSEEN = [
+    condition("Accepted", False, "ConfigMapNotFound", "ConfigMap 'mcqa-rows' does not exist in namespace 'evals'")
+]
+
+
+@pytest.mark.parametrize(("seconds", "false_alarm"), [(60, False), (0, True)])
+def test_what_was_made_with_the_job_is_not_said_to_be_missing_until_the_operator_had_time(
+    cluster, tmp_path, monkeypatch, seconds, false_alarm
+):
+    monkeypatch.setattr("nhx_gym_operator.cli.watch.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("nhx_gym_operator.cli.watch.SEEN_SECONDS", seconds)
+    cluster.write("script", {"story": [{"phase": "Pending", "conditions": UNSEEN}, {"phase": "Succeeded"}]})
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n")
+
+    result = call("submit", *FLAGS, f"--dataset={rows}", "--name=mcqa", "--wait")
+
+    first = result.stdout.splitlines()[0]
+    assert ("does not exist" in first) is false_alarm
+    assert false_alarm or "mcqa-rows, which was made with the job" in first

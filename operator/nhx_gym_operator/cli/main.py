@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -168,7 +168,8 @@ def submit_command(
             _tell_submitted(job, output)
             return
         say(Console(stderr=True), f"job {job.name} was submitted to namespace {job.namespace}")
-        _end_with(_watched(kubectl.in_namespace(job.namespace), job.name, timeout, output))
+        made = [entry["metadata"]["name"] for entry in submission.own]
+        _end_with(_watched(kubectl.in_namespace(job.namespace), job.name, timeout, output, made))
 
 
 @app.command()
@@ -389,9 +390,17 @@ def _refuse_timeout_alone(timeout: float | None, wait: bool) -> None:
         raise UsageProblem("--timeout bounds what --wait waits for; give both, or neither.")
 
 
-def _watched(kubectl: Kubectl, name: str, timeout: float | None, output: Output) -> Job:
+def _watched(kubectl: Kubectl, name: str, timeout: float | None, output: Output, made: Collection[str] = ()) -> Job:
     errors = Console(stderr=True)
-    job = watch_job(kubectl, name, timeout=timeout, as_json=output is Output.JSON, console=console(), errors=errors)
+    job = watch_job(
+        kubectl,
+        name,
+        timeout=timeout,
+        as_json=output is Output.JSON,
+        console=console(),
+        errors=errors,
+        made=made,
+    )
     more = "results" if job.phase == Phase.SUCCEEDED else "explain"
     say(errors, f"`kubectl nhx {more} {job.name} --namespace {job.namespace}` shows more")
     return job

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..api.conditions import AcceptedReason
 from ..client.errors import NotFound, TimedOut, UserError
 from ..client.jobs import Body, Job, get_job, pods_of
 from ..client.kubectl import Kubectl
@@ -21,7 +23,11 @@ from .output import age, first_line, print_json_line, say, seconds_since, span, 
 from .podwords import PodWords, words_of
 
 POLL_SECONDS = 2.0
+SEEN_SECONDS = 60.0
+"""How long the operator may take to see what was made just after the job: it asks again every few seconds."""
 _BAR_WIDTH = 40
+_UNSEEN = (AcceptedReason.CONFIG_MAP_NOT_FOUND, AcceptedReason.FILESET_NOT_FOUND, AcceptedReason.FILESET_NOT_RESOLVED)
+_NAMED = re.compile(r"(?:ConfigMap|FileSet) '([^']+)'")
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class View:
 
     job: Job
     pods: list[PodWords]
+    made: Collection[str] = ()
+    """Names of what was made for the job just now, which the operator need not have seen yet."""
 
     def to_dict(self) -> Body:
         status = self.job.status
@@ -38,7 +46,7 @@ class View:
             "name": self.job.name,
             "namespace": self.job.namespace,
             "phase": self.job.phase,
-            "message": self.job.cause.get("message") or "",
+            "message": self._not_seen_yet or self.job.cause.get("message") or "",
             **known,
             "pods": [pod.to_dict() for pod in self.pods],
         }
@@ -57,7 +65,17 @@ class View:
     def message(self) -> str:
         """In one line: a failed start quotes the end of Gym's log, and `explain` has it whole."""
         cause = self.job.cause
-        return first_line(cause.get("message") or cause.get("reason") or "no operator has looked at the job yet")
+        return self._not_seen_yet or first_line(
+            cause.get("message") or cause.get("reason") or "no operator has looked at the job yet"
+        )
+
+    @property
+    def _not_seen_yet(self) -> str:
+        """In place of the alarm that something does not exist which came after the job; empty if there is none."""
+        cause = self.job.cause
+        named = _NAMED.findall(cause.get("message", "")) if cause.get("reason") in _UNSEEN else []
+        fresh = next((name for name in named if name in self.made), "")
+        return f"the operator is about to read {fresh}, which was made with the job" if fresh else ""
 
 
 def look(kubectl: Kubectl, name: str) -> View:
@@ -66,15 +84,25 @@ def look(kubectl: Kubectl, name: str) -> View:
 
 
 def watch(
-    kubectl: Kubectl, name: str, *, timeout: float | None, as_json: bool, console: Console, errors: Console
+    kubectl: Kubectl,
+    name: str,
+    *,
+    timeout: float | None,
+    as_json: bool,
+    console: Console,
+    errors: Console,
+    made: Collection[str] = (),
 ) -> Job:
-    """The job when it has ended. Raises `TimedOut` after `timeout` seconds, and `NotFound` if the job goes away."""
+    """The job when it has ended. `made`: names of what was made for it just before.
+
+    Raises `TimedOut` after `timeout` seconds, and `NotFound` if the job goes away."""
+    seen_by = time.monotonic() + SEEN_SECONDS
     deadline = None if timeout is None else time.monotonic() + timeout
     first = look(kubectl, name)
     with _shown_on(console, as_json) as show:
         view = first
         while True:
-            show(view)
+            show(replace(view, made=made) if time.monotonic() < seen_by else view)
             if view.job.finished:
                 return view.job
             if deadline is not None and time.monotonic() + POLL_SECONDS > deadline:
