@@ -37,6 +37,9 @@ CALL_SECONDS = 60
 ROLLOUT_SECONDS = 240
 DELETE_SECONDS = 180
 JOBS_SECONDS = 900
+RESULTS_MEAN = """\
+gym_reward.reward is on 0-1; what stands under runner.gym. is in the environment's own units.
+For so small a model mcqa's answers are guesses, and 0.00-0.30 is normal; wordcheck is the one that shows something."""
 _IMAGE_ANNOTATION = "evals.nhx.io/demo-image"
 
 
@@ -320,7 +323,7 @@ def _show_results(target: Target) -> None:
     for job in jobs:
         if job["metadata"]["name"] in JOBS:
             report.say("\n" + "\n".join(result_lines(job)))
-    report.say("\ngym_reward.reward is on 0-1; what stands under runner.gym. is in the environment's own units.")
+    report.say(f"\n{RESULTS_MEAN}")
 
 
 def result_lines(job: dict) -> list[str]:
