@@ -176,3 +176,24 @@ def test_no_name_of_another_object_can_be_a_path_into_another_namespace(name: st
             assert not re.fullmatch(schema["pattern"], bad), path
         for good in ("a", "rows-1", "kube-root-ca.crt"):
             assert re.fullmatch(schema["pattern"], good), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_default_of_the_spec_is_said_where_kubectl_explain_shows_it(name: str):
+    fields = dict(nodes(schema_of(name)["properties"]["spec"], "spec"))
+    unsaid = [
+        path
+        for path, field in fields.items()
+        if field.get("default", "") != "" and not isinstance(field["default"], dict | list)
+        if "Default: " not in field["description"]
+    ]
+    assert unsaid == []
+
+
+def test_a_default_is_said_as_people_write_it():
+    fields = dict(nodes(schema_of("evals.nhx.io_agentevaljobs.yaml")["properties"]["spec"], "spec"))
+    said = {
+        path: field["description"].rpartition(" Default: ")[2] for path, field in fields.items() if "default" in field
+    }
+    assert said["spec.target.gym.modelType"] == "inference_provider."
+    assert said["spec.suspend"] == "false." and said["spec.minCoverage"] == "1."

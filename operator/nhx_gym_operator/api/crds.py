@@ -6,6 +6,7 @@ has no references, no unions for what may be absent, and its own spelling of exc
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,10 @@ def structural_schema(model: type[ApiModel]) -> Schema:
         "type": "object",
         "description": converted["description"],
         "required": ["spec"],
-        "properties": {"spec": properties["spec"], "status": _without_default(properties["status"])},
+        "properties": {
+            "spec": _with_said_defaults(properties["spec"]),
+            "status": _without_default(properties["status"]),
+        },
     }
 
 
@@ -128,6 +132,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+def _with_said_defaults(node: Schema) -> Schema:
+    """`kubectl explain` shows no default but what the description says. That of an object stands at its fields."""
+    out = dict(node)
+    default = out.get("default")
+    if default not in (None, "") and not isinstance(default, dict | list):
+        said = json.dumps(default) if isinstance(default, bool) else default
+        out["description"] = f"{out.get('description', '')} Default: {said}.".lstrip()
+    for keyword in ("items", "additionalProperties"):
+        if keyword in out:
+            out[keyword] = _with_said_defaults(out[keyword])
+    if "properties" in out:
+        out["properties"] = {name: _with_said_defaults(field) for name, field in out["properties"].items()}
+    return out
 
 
 def _without_default(schema: Schema) -> Schema:
