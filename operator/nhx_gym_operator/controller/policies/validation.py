@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 
@@ -91,6 +92,11 @@ def _listed(entries: Sequence[str]) -> str:
     return ", ".join(entries[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "nothing"
 
 
+def _near_server(server: str) -> str:
+    near = difflib.get_close_matches(server.removeprefix(bundled.PREFIX), bundled.known_servers(), n=1)
+    return f"did you mean {near[0]!r}?" if near else "none has a similar name"
+
+
 def _refuse_server(spec: JobSpec, images: Images) -> JobRefused | None:
     """Refuses a resources server that the images cannot run. An environment brings its own."""
     if not images.check_bundled or spec.target.gym.environment is not None:
@@ -101,7 +107,7 @@ def _refuse_server(spec: JobSpec, images: Images) -> JobRefused | None:
         return JobRefused(
             AcceptedReason.UNKNOWN_BUNDLED_SERVER,
             f"spec.target.gym.resourcesServer {server!r} is not among the servers in the images and no "
-            f"environment supplies it; those that run are {', '.join(bundled.known_servers())}",
+            f"environment supplies it; {_near_server(server)}\nthose that run are {', '.join(bundled.known_servers())}",
         )
     if missing:
         return JobRefused(
