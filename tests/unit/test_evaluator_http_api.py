@@ -100,6 +100,17 @@ async def test_a_refusal_is_logged_without_the_token_or_a_forged_line(
     assert len(lines) == 1 and "\n" not in lines[0] and len(lines[0]) < 250
 
 
+async def test_gyms_look_at_a_models_address_without_a_token_reads_like_no_wrong_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    asked = [("GET", None), ("GET", "wrong"), ("POST", None)]
+    async with api(tmp_path) as (url, _):
+        answers = [await status(method, f"{url}/models/policy/v1/models", token) for method, token in asked]
+    levels = [record.levelname for record in caplog.records if record.name.endswith("evaluator.http_api")]
+    assert list(zip(answers, levels, strict=True)) == [(401, "DEBUG"), (401, "WARNING"), (401, "WARNING")]
+
+
 async def test_the_canary_accepts_and_answers_nothing(tmp_path: Path) -> None:
     import asyncio
 

@@ -227,10 +227,22 @@ async def _logged(request: web.Request, handler: Handler) -> web.StreamResponse:
         status = error.status
         return _refused(status, error.reason)
     finally:
-        level = logging.WARNING if status >= 400 or status == 0 else logging.DEBUG
+        went_wrong = (status >= 400 or status == 0) and not (status == 401 and _is_gyms_probe(request))
+        level = logging.WARNING if went_wrong else logging.DEBUG
         took = time.monotonic() - started
         line = "%s %s from %s: %d in %.2f s"
         log.log(level, line, request.method, request.raw_path[:120], request.remote, status, took)
+
+
+def _is_gyms_probe(request: web.Request) -> bool:
+    """Before it starts, Gym looks whether anything answers at a model's address, with no token and content with any
+    answer (`_probe_endpoint` in `nemo_gym/cli/env.py`): that 401 is no wrong key."""
+    return (
+        request.method == "GET"
+        and "Authorization" not in request.headers
+        and request.path.startswith("/models/")
+        and request.path.endswith("/v1/models")
+    )
 
 
 def _digests(header: str) -> dict[str, str]:
