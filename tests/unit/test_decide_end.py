@@ -92,6 +92,19 @@ def test_fewer_but_enough_is_complete_and_degraded():
     assert decision.status["progress"]["failed"] == 2
 
 
+def test_a_host_that_failed_to_start_leaves_no_sandbox_that_has_still_to_be_shown():
+    result = outcome("Failed", done=0, reason="HostStartupFailed", message="gym host 0 cannot start Gym: no agent")
+    ended = condition_of(decide(finished(result, code=1), NOW), "SandboxReady")
+    assert (ended["status"], ended["reason"]) == ("False", "HostStartupFailed")
+    assert ended["message"] == "gym host 0 cannot start Gym: no agent"
+
+
+def test_a_job_that_ends_before_gym_answered_does_not_say_that_it_still_waits_for_it():
+    result = outcome("Failed", done=0, reason="DatasetInvalid", message="line 3")
+    ended = condition_of(decide(finished(result, code=1), NOW), "SandboxReady")
+    assert (ended["status"], ended["reason"]) == ("False", "RunEnded")
+
+
 def test_missing_aggregates_degrade_a_complete_job():
     decision = decide(finished(outcome(degraded=["runner.gym aggregates missing: no host left"])), NOW)
     assert condition_of(decision, "Degraded")["reason"] == "AggregatesMissing"

@@ -174,7 +174,8 @@ class RunReason(StrEnum):
     UPLOADING = "Uploading"
     """The finished bundle is on its way to the object store."""
     RUN_ENDED = "RunEnded"
-    """False: the run is over; `Complete` or `Failed` says how."""
+    """False: the run is over; `Complete` or `Failed` says how. Of `SandboxReady`: it was over before Gym was
+    seen to answer."""
     ALL_ROLLOUTS_RECORDED = "AllRolloutsRecorded"
     """Complete: every rollout that was asked for has a reward."""
     MIN_COVERAGE_REACHED = "MinCoverageReached"

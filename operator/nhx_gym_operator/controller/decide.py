@@ -161,6 +161,8 @@ class _Decider:
         staging_reports.show(self.draft, attempt.evaluator)
         if ended.progress.hosts and ended.state == "Complete":
             self.draft.set(ConditionType.SANDBOX_READY, True, SandboxReason.HOST_READY, _HOST_WAS_READY)
+        elif self._is_sandboxed and ended.reason in SandboxReason:
+            self.draft.set(ConditionType.SANDBOX_READY, False, ended.reason, ended.message)
         self.draft.set(ConditionType.RUNNING, False, RunReason.RUN_ENDED, "the evaluator ended")
         status_fields.show_outcome(self.draft, ended)
         evaluator_end.conclude(self.draft, ended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from ..api.conditions import ConditionType, RunReason
+from ..api.conditions import EXPECTED_WHILE_FALSE, ConditionType, RunReason
 from ..api.job import AgentEvalJob
 from .clock import format_time
 from .draft import StatusDraft
@@ -50,6 +50,11 @@ class DecisionDraft(StatusDraft):
         self.complete()
 
     def complete(self) -> None:
+        sandbox = self.condition(ConditionType.SANDBOX_READY)
+        if sandbox and sandbox["status"] == "False" and sandbox["reason"] in EXPECTED_WHILE_FALSE:
+            # Nothing is going to be shown any more.
+            words = "the job ended before Gym was seen to answer"
+            self.set(ConditionType.SANDBOX_READY, False, RunReason.RUN_ENDED, words)
         self.data["completionTime"] = format_time(self._now)
         self.data.pop("nextAttemptTime", None)
         # What was to be done for a job that goes on is void; its pods are removed once this is written.
