@@ -130,11 +130,22 @@ def test_results_are_offered_where_something_was_recorded(cluster, progress, nam
 
 def test_why_a_job_was_placed_so_is_one_line(cluster):
     measured = "a network policy that denies is enforced (measured at 2026-11-29T12:00:00Z on node 'n')"
-    cluster.write("jobs", [job(phase="Starting", placement="Sandboxed", placementReason=measured, conditions=WAITS)])
+    cluster.write(
+        "jobs",
+        [
+            job(
+                phase="Starting",
+                placement="Sandboxed",
+                placementReason=measured,
+                conditions=WAITS,
+                progress={"summary": "0/10"},
+            )
+        ],
+    )
 
     notes = json.loads(call("explain", "mcqa", "--output=json").output)["notes"]
 
-    assert f"it was placed Sandboxed: {measured}" in notes
+    assert len(notes) > 1 and notes[-1] == f"it was placed Sandboxed: {measured}", "what is well comes last"
 
 
 def test_a_deadlines_advice_is_about_what_was_waited_for(cluster):

@@ -267,6 +267,17 @@ def test_a_dry_run_prints_what_kubectl_would_apply_and_asks_no_cluster(cluster):
     assert AgentEvalJob.model_validate(yaml.safe_load(result.output)).spec.policy.model == "org/name"
 
 
+def test_a_dry_run_prints_rows_line_by_line(cluster, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"a": "' + "long " * 40 + '"}\n{"b": "x: # y"}\n')
+
+    output = call("submit", *FLAGS, f"--dataset={rows}", "--name=mine", "--dry-run").output
+
+    assert "rows.jsonl: |\n" in output and '    {"b": "x: # y"}\n' in output
+    sent = {entry["kind"]: entry for entry in yaml.safe_load_all(output)}
+    assert sent["ConfigMap"]["data"] == {"rows.jsonl": rows.read_text()}
+
+
 def test_a_name_that_is_taken_is_refused_and_nothing_overwritten(cluster):
     cluster.write("jobs", [{"metadata": {"name": "mine"}}])
 

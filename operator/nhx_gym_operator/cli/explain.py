@@ -131,8 +131,6 @@ def _notes(job: Job) -> list[str]:
     """What else a reader wants to know at once."""
     status = job.status
     notes = []
-    if status.get("placementReason"):
-        notes.append(f"it was placed {status.get('placement', '')}: {status['placementReason']}")
     if job.progress:
         failed = (status.get("progress") or {}).get("failed", 0)
         reward = f", mean reward {status['reward']}" if status.get("reward") else ""
@@ -148,6 +146,9 @@ def _notes(job: Job) -> list[str]:
     location = job.results_location
     if location and job.finished and (status.get("results") or {}).get("path") and _has_recorded(job):
         notes.append(f"its results are in {location}: `kubectl nhx download {job.name} DIR -n {job.namespace}`")
+    # What is well comes last.
+    if status.get("placementReason"):
+        notes.append(f"it was placed {status.get('placement', '')}: {status['placementReason']}")
     return notes
 
 

@@ -422,7 +422,18 @@ def _print_manifest(submission: submit.Submission, output: Output) -> None:
     if output is Output.JSON:
         print_json({"apiVersion": "v1", "kind": "List", "items": submission.objects})
     else:
-        typer.echo(yaml.safe_dump_all(submission.objects, sort_keys=False, allow_unicode=True), nl=False)
+        typer.echo(yaml.dump_all(submission.objects, Dumper=_Readable, sort_keys=False, allow_unicode=True), nl=False)
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes text of several lines line by line: rows and source files are to be read."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _text)
 
 
 @contextmanager
