@@ -138,14 +138,36 @@ async def test_tokens_and_time_are_those_of_all_calls_of_a_rollout(tmp_path: Pat
         RolloutKey(0, 1): {"reward": 0.0},
     }
     shown = await written(tmp_path, results, {})
-    assert shown.rows("Tokens and time") == [["0", "0", "1", "2", "14", "6", "4.25"], ["0", "1", "0", "0", "", "", ""]]
+    assert shown.rows("Tokens and time") == [
+        ["0", "0", "1", "2", "14", "6", "4.25", ""],
+        ["0", "1", "0", "0", "", "", "", ""],
+    ]
 
 
 @pytest.mark.parametrize("nonsense", ["7", None, True, [], 10**40, {"a": 1}])
 async def test_a_number_that_is_none_is_not_shown(tmp_path: Path, nonsense: Any) -> None:
     captured = [calls(nonsense, nonsense, nonsense), "not a call", {"response": "no"}]
     shown = await written(tmp_path, {RolloutKey(0, 0): {"reward": 1.0, "_nhx_model_calls": captured}}, {})
-    assert shown.rows("Tokens and time") == [["0", "0", "1", "2", "", "3", ""]]
+    assert shown.rows("Tokens and time") == [["0", "0", "1", "2", "", "3", "", ""]]
+
+
+def said(*texts: Any) -> dict[str, Any]:
+    message = {"type": "message", "content": [{"type": "output_text", "text": text} for text in texts]}
+    return {"reward": 1.0, "response": {"output": [{"type": "reasoning", "summary": []}, message]}}
+
+
+async def test_the_end_of_what_the_model_said_stands_beside_its_reward(tmp_path: Path) -> None:
+    shown = await written(tmp_path, {RolloutKey(0, 0): said("x" * 1000 + HOSTILE + "the answer is B")}, {})
+    (cell,) = [line[-1] for line in shown.rows("Tokens and time")]
+    assert cell.endswith(f"{HOSTILE}the answer is B") and cell.count("x") < 500
+    assert not [tag for tag, _ in shown.elements if tag in ("script", "img")]
+
+
+@pytest.mark.parametrize("output", [None, "B", [None], [{"content": "B"}], [{"content": [7, {"text": 7}]}]])
+async def test_an_answer_of_another_form_is_not_shown(tmp_path: Path, output: Any) -> None:
+    result = {"reward": 1.0, "response": {"output": output}}
+    shown = await written(tmp_path, {RolloutKey(0, 0): result}, {})
+    assert [line[-1] for line in shown.rows("Tokens and time")] == [""]
 
 
 async def test_text_of_environment_code_stays_text(tmp_path: Path) -> None:

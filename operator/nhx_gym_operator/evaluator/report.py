@@ -31,6 +31,7 @@ MAX_LOG_LINES = 200
 """What is shown of each; all of it is in the files that the page names."""
 _MAX_LINE = 2000
 _MAX_PROMPT = 120
+_MAX_ANSWER = 500
 _PAGE_START_BYTES = 64 * 1024
 """In which the page's `head` and the beginning of its `main` are."""
 
@@ -234,20 +235,23 @@ def _last_lines(file: Path) -> list[str]:
 def _efforts(rows: Sequence[_Row], journal: Journal) -> str:
     if not rows:
         return ""
-    shown = [(row, _effort_of(row, journal.results.get(row.rollout.key, {}))) for row in rows[:MAX_ROLLOUTS]]
+    results = ((row, journal.results.get(row.rollout.key, {})) for row in rows[:MAX_ROLLOUTS])
+    shown = [(row, _effort_of(row, result), _answer(result)) for row, result in results]
     lines = [
         f'<tr><td class="n">{row.rollout.key.task}</td><td class="n">{row.rollout.key.rollout}</td>'
         f'<td class="n">{"" if row.reward is None else f"{row.reward:.3g}"}</td><td class="n">{effort.calls}</td>'
         f'<td class="n">{_count(effort.input_tokens)}</td><td class="n">{_count(effort.output_tokens)}</td>'
-        f'<td class="n">{"" if effort.seconds is None else f"{effort.seconds:.2f}"}</td></tr>'
-        for row, effort in shown
+        f'<td class="n">{"" if effort.seconds is None else f"{effort.seconds:.2f}"}</td>'
+        f"<td>{_folded(answer)}</td></tr>"
+        for row, effort, answer in shown
     ]
     names = ("Task", "Repeat", "Reward", "Model calls", "Tokens in", "Tokens out", "Seconds")
-    head = f"<tr>{''.join(f'<th class="n">{name}</th>' for name in names)}</tr>"
+    head = f"<tr>{''.join(f'<th class="n">{name}</th>' for name in names)}<th>Answer</th></tr>"
     note = (
         "<p>As the evaluator's gateway counted; seconds are what a rollout's calls took, each by itself. Where it "
         "could not tell calls apart by rollout, by what Gym captured of them: from the start of the first to the end "
-        "of the last. An empty cell was not captured.</p>"
+        "of the last. An empty cell was not captured. Of an answer the end is shown; all of it is in "
+        f"{_link(f'{GYM_RUN}/rollouts.jsonl')} (response.output).</p>"
     )
     more = _left_out(len(rows), MAX_ROLLOUTS, "rollouts", "gym_run/model_calls")
     return f"<h2>Tokens and time</h2>{note}{_table(head, lines)}{more}"
@@ -282,6 +286,19 @@ def _prompt(row: Mapping[str, Any]) -> str:
         asked = next((part["text"] for part in asked if isinstance(part, Mapping) and "text" in part), None)
     text = " ".join(str(asked or "").split())
     return text if len(text) <= _MAX_PROMPT else f"{text[: _MAX_PROMPT - 1]}…"
+
+
+def _answer(result: Mapping[str, Any]) -> str:
+    """The end of what the model said last, in the form of the Responses API that Gym keeps it in."""
+    output = _get(result, "response", "output")
+    entries = output if isinstance(output, list) else []
+    parts = next((parts for entry in reversed(entries) if isinstance(parts := _get(entry, "content"), list)), [])
+    texts = [text for part in parts if isinstance(text := _get(part, "text"), str)]
+    return texts[-1].strip()[-_MAX_ANSWER:] if texts else ""
+
+
+def _folded(text: str) -> str:
+    return f"<details><summary>its end</summary><pre>{_e(text)}</pre></details>" if text else ""
 
 
 def _e(text: object) -> str:
