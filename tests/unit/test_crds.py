@@ -101,7 +101,13 @@ def test_the_table_shows_what_people_look_for():
         "Reward",
         "Age",
     ]
-    assert [column["name"] for column in columns if "priority" in column] == ["Hosts", "Attempt", "Model", "Results"]
+    assert [column["name"] for column in columns if "priority" in column] == [
+        "Reason",
+        "Hosts",
+        "Attempt",
+        "Model",
+        "Results",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -166,6 +166,13 @@ JOB_COLUMNS = [
     _column("Placement", "string", ".status.placement", "Where Gym runs."),
     _column("Progress", "string", ".status.progress.summary", "Finished rollouts of all."),
     _column("Reward", "string", ".status.reward", "Mean reward, 0 to 1."),
+    _column(
+        "Reason",
+        "string",
+        '.status.conditions[?(@.type=="Failed")].reason',
+        "Why the job failed, if it has.",
+        wide=True,
+    ),
     _column("Hosts", "string", ".status.hosts.summary", "Gym hosts ready of all.", wide=True),
     _column("Attempt", "integer", ".status.attempt", "Number of the attempt.", wide=True),
     _column("Model", "string", ".status.model", "The model under evaluation.", wide=True),
