@@ -224,3 +224,13 @@ def test_a_step_that_fails_says_how_long_it_took(capsys):
         demo.Step("start", "1 s", act).run("[1/7]")
 
     assert "[1/7] failed after" in capsys.readouterr().out
+
+
+def test_the_results_end_with_what_the_numbers_mean(monkeypatch, capsys):
+    target = demo.choose_target(None, None)
+    monkeypatch.setattr(demo.Target, "get", lambda *_: {"items": []})
+
+    demo.plan(target, [])[-1].act()
+
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "mcqa's answers are guesses" in last and "wordcheck" in last
