@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from nhx_gym_operator.api import conditions
+from nhx_gym_operator.api import conditions, outcome
 from nhx_gym_operator.cli import advice, explain, local_files
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client.jobs import Job
@@ -146,6 +146,17 @@ def test_why_a_job_was_placed_so_is_one_line(cluster):
     notes = json.loads(call("explain", "mcqa", "--output=json").output)["notes"]
 
     assert len(notes) > 1 and notes[-1] == f"it was placed Sandboxed: {measured}", "what is well comes last"
+
+
+def test_white_space_around_a_key_is_a_note_and_no_part_of_the_cause(cluster):
+    said = "model policy answered no call: HTTP 401 from the model server: no"
+    left_out = outcome.trimmed("the API key of model 'policy'")
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("ModelUnavailable", f"{said}; {left_out}"))])
+
+    lines = call("explain", "mcqa").output.splitlines()
+
+    assert lines[1] == f"ModelUnavailable: {said}" and f"- {left_out}" in lines
+    assert sum(left_out in line for line in lines) == 1
 
 
 def test_a_deadlines_advice_is_about_what_was_waited_for(cluster):

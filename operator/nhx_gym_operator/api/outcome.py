@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from collections.abc import Iterator
 
@@ -30,10 +31,21 @@ REWARD = f"{REWARD_PREFIX}reward"
 
 STATISTICS = ("mean", "min", "max", "median", "std_dev", "sample_std_dev")
 """Fields of an aggregate that only a range has."""
+_TRIMMED = re.compile(r"; (white space around [^;\n]+ was left out)")
 _COMPRESSED_PREFIX = b"z1:"
 _SHORT_TEXT = 500
 _SHORTEST_TEXT = 100
 """Fits whatever the text is made of: a character beyond ASCII takes up to twelve bytes."""
+
+
+def trimmed(what: str) -> str:
+    """The warning that a secret was used without the white space that is stored around it."""
+    return f"white space around {what} was left out"
+
+
+def without_trimmed(message: str) -> tuple[str, list[str]]:
+    """A condition's message, and those warnings that were put behind it."""
+    return _TRIMMED.sub("", message), _TRIMMED.findall(message)
 
 
 class OutcomeError(ValueError):

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..api.conditions import NOTICES, ConditionType, RunReason
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
+from ..api.outcome import without_trimmed
 from ..client.errors import KubectlError, UserError
 from ..client.jobs import Body, Job, container_spec, container_state, pods_of
 from ..client.kubectl import Kubectl
@@ -146,6 +147,7 @@ def _notes(job: Job) -> list[str]:
     location = job.results_location
     if location and job.finished and (status.get("results") or {}).get("path") and _has_recorded(job):
         notes.append(f"its results are in {location}: `kubectl nhx download {job.name} DIR -n {job.namespace}`")
+    notes += without_trimmed(job.cause.get("message") or "")[1]
     # What is well comes last.
     if status.get("placementReason"):
         notes.append(f"it was placed {status.get('placement', '')}: {status['placementReason']}")
@@ -252,7 +254,8 @@ def _unsaid(tail: Tail, cause: Body) -> Tail:
 def print_explanation(found: Explanation, out: Console) -> None:
     out.print(Text(f"{found.headline}.", style="bold"))
     if found.cause:
-        say(out, f"{found.cause.get('reason')}: {found.cause.get('message') or 'no particulars'}")
+        message, _ = without_trimmed(found.cause.get("message") or "no particulars")
+        say(out, f"{found.cause.get('reason')}: {message}")
     for note in found.notes:
         say(out, f"- {note}")
     for tail in found.tails:

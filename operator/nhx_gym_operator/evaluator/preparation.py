@@ -11,6 +11,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
 from ..api.conditions import RunReason
 from ..api.models import model_field
+from ..api.outcome import trimmed
 from ..api.wire.mounts import GYM_RUN, SECRET_FILE
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
@@ -45,7 +46,7 @@ class Preparation:
         for route in self.plan.models:
             keys.read(route)
             if keys.was_trimmed(route):
-                warnings.append(f"white space around the API key of model {route.name!r} was left out")
+                warnings.append(trimmed(f"the API key of model {route.name!r}"))
         return keys, warnings
 
     def trusted(self) -> dict[str, ssl.SSLContext]:

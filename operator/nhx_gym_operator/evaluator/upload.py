@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from ..api.outcome import trimmed
 from ..api.wire.mounts import attempt_dir
 from ..api.wire.plans import UploadPlan
 from .bucket import BucketError, BundleBucket
@@ -25,7 +26,7 @@ class Upload:
     def __init__(self, plan: UploadPlan, attempt: int, credentials: Path) -> None:
         self._bucket = BundleBucket(plan.address, credentials, FIELD)
         self._impatient = BundleBucket(plan.address, credentials, FIELD, CHECK_RETRY_S)
-        self.warnings = [f"white space around {field} was left out" for field in self._bucket.trimmed]
+        self.warnings = [trimmed(field) for field in self._bucket.trimmed]
         self._timeout_s = plan.timeout_s
         self.location = plan.address.location
         self.path = f"{plan.folder}/{attempt_dir(attempt)}"
