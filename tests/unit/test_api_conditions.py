@@ -36,6 +36,7 @@ def test_the_condition_types_are_those_of_the_resource():
         "PromptsMissing",
         "RowFieldsMissing",
         "ModelCallsUnplaced",
+        "ModelAnsweredAs",
         "Degraded",
         "Failed",
     ]

@@ -239,6 +239,32 @@ async def test_nothing_is_said_of_rows_like_the_example_nor_of_an_environments_o
         assert await said([row(1)], environment=True) == 0
 
 
+@pytest.mark.parametrize(
+    ("answered", "is_news"),
+    [
+        ("smollm2-135m-instruct", True),
+        ("org/Name-3.2", False),
+        ("name-3.2", False),
+        ("/models/Name-3.2-2024-08-06.gguf", False),
+        ("Name-3", False),
+        ("org/Other-3.2", True),
+    ],
+)
+async def test_a_model_that_answers_under_another_name_is_said_and_a_version_of_it_is_none(
+    tmp_path: Path, answered: str, is_news: bool
+) -> None:
+    async def answer(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(chat(prompt_of(body).split()[-1]) | {"model": answered})
+
+    async with world(tmp_path) as w:
+        w.model.answer = answer
+        outcome = await finish(w.evaluation(w.plan([row(1)])), *w.hosts)
+    assert (outcome.state, outcome.degraded) == ("Complete", [])
+    said = [(notice.type, notice.message) for notice in outcome.progress.notices]
+    words = f"model policy: asked for org/Name-3.2, the endpoint answered as {answered}"
+    assert said == ([("ModelAnsweredAs", words)] if is_news else [])
+
+
 async def test_the_limit_takes_the_first_distinct_rows(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         outcome = await finish(w.evaluation(w.plan([row(0), row(0), row(1), row(2)], limit=2)), *w.hosts)

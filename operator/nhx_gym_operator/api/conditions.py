@@ -34,6 +34,8 @@ class ConditionType(StrEnum):
     MODEL_CALLS_UNPLACED = "ModelCallsUnplaced"
     """Only if so: model calls failed that could not be told apart by rollout, so that rewards may stand on an answer
     that the model never gave."""
+    MODEL_ANSWERED_AS = "ModelAnsweredAs"
+    """Only if so: an endpoint's answers name another model than it was asked for, though rightly perhaps: an alias."""
     DEGRADED = "Degraded"
     """The result stands, but lacks something that the message names."""
     FAILED = "Failed"
@@ -49,6 +51,7 @@ NOTICES = (
     ConditionType.PROMPTS_MISSING,
     ConditionType.ROW_FIELDS_MISSING,
     ConditionType.MODEL_CALLS_UNPLACED,
+    ConditionType.MODEL_ANSWERED_AS,
 )
 """What an evaluator may say about the dataset and the model calls; none changes how the job ends."""
 
@@ -250,7 +253,7 @@ class MeasurementReason(StrEnum):
 
 
 class NoticeReason(StrEnum):
-    """Reasons of `RowsCollapsed`, `PromptsMissing`, `RowFieldsMissing` and `ModelCallsUnplaced`."""
+    """Reasons of `RowsCollapsed`, `PromptsMissing`, `RowFieldsMissing`, `ModelCallsUnplaced` and `ModelAnsweredAs`."""
 
     DUPLICATE_ROWS = "DuplicateRows"
     """Rows that are equal became one task."""
@@ -260,6 +263,8 @@ class NoticeReason(StrEnum):
     """No row has a field that every example row of the bundled resources server has."""
     FAILED_CALLS_UNPLACED = "FailedCallsUnplaced"
     """Model calls failed that could not be told apart by rollout."""
+    ANSWERED_UNDER_ANOTHER_NAME = "AnsweredUnderAnotherName"
+    """An endpoint's answers name another model than it was asked for."""
 
 
 EXPECTED_WHILE_FALSE = frozenset(

@@ -246,6 +246,10 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Mend what the model refused, named above, and run it again: a run without failed calls leaves no doubt.",
         "With spec.target.gym.concurrency: 1 every failed call is told apart, in a sandboxed job.",
     ),
+    NoticeReason.ANSWERED_UNDER_ANOTHER_NAME: (
+        "If the endpoint does not know the name under this other one, correct spec.models[].model: the result is that "
+        "of the model which answered. `answeredAs` in the bundle's provenance.json counts its answers by name.",
+    ),
     RunReason.UPLOAD_FAILED: (
         "Check spec.results.objectStore: endpoint, bucket, and the Secret with its keys. With a claim beside it, the "
         "bundle is still there: `kubectl get pvc -n {namespace}`.",

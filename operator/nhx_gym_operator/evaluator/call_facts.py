@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .untrusted import well_formed
+from ..api.conditions import ConditionType, NoticeReason
+from ..api.wire.endpoints import Notice
+from .untrusted import readable, well_formed
 
 SAMPLING = (
     "temperature",
@@ -33,6 +35,7 @@ OTHER = "(other)"
 _MAX_VALUES = 32
 """Distinct values of one field that are told apart. A seed may differ from call to call."""
 _MAX_TEXT = 256
+_NAMED = 3
 
 
 @dataclass
@@ -66,6 +69,27 @@ class CallFacts:
             "systemFingerprints": dict(self.fingerprints),
             "sampling": {name: dict(values) for name, values in self.sampling.items()},
         }
+
+
+def other_names(asked: Mapping[str, str], facts: Mapping[str, CallFacts]) -> list[Notice]:
+    """The notice about models, by their name in the job, that answered under another name than `asked` for. A name that
+    begins as the other one does is no other: a version of it, or a path to it."""
+    words = [
+        f"model {name}: asked for {model}, the endpoint answered as {readable(answered)}"
+        for name, model in asked.items()
+        for answered in (facts[name].answered if name in facts else ())
+        if answered != OTHER and not _is_alike(model, answered)
+    ]
+    if not words:
+        return []
+    more = f"; and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    kind, reason = ConditionType.MODEL_ANSWERED_AS, NoticeReason.ANSWERED_UNDER_ANOTHER_NAME
+    return [Notice(type=kind, reason=reason, message="; ".join(words[:_NAMED]) + more)]
+
+
+def _is_alike(one: str, other: str) -> bool:
+    first, second = (name.casefold().rstrip("/").rpartition("/")[2] for name in (one, other))
+    return first.startswith(second) or second.startswith(first)
 
 
 def _text(value: Any) -> str:

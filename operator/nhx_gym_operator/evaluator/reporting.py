@@ -12,8 +12,10 @@ from typing import Any, Literal
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 
 from ..api.conditions import RunReason
+from ..api.wire.endpoints import Notice
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
+from .call_facts import other_names
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .gym_logs import GymEnd, with_log
@@ -57,7 +59,7 @@ class Reporter:
     """Whether the results volume is known to hold nobody else's."""
 
     def __post_init__(self) -> None:
-        self.progress = ProgressState(self.plan.attempt, also=self.calls.notices)
+        self.progress = ProgressState(self.plan.attempt, also=self._notices)
         self.provenance = Provenance(self.plan, self.paths, self.progress.images)
 
     @property
@@ -67,6 +69,11 @@ class Reporter:
     @property
     def registry(self) -> HostRegistry | None:
         return self.server.registry if self.server else None
+
+    def _notices(self) -> list[Notice]:
+        """What the model calls so far have shown."""
+        asked = {route.name: route.model for route in self.plan.models}
+        return [*self.calls.notices(), *other_names(asked, self.gateway.facts() if self.gateway else {})]
 
     def running(self) -> Outcome:
         return self._outcome("Running")
