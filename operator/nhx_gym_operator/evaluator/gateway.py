@@ -410,7 +410,9 @@ class ModelGateway:
         except aiohttp.ClientSSLError as error:
             raise _Refused(GIVEN_UP, FailureClass.MODEL, _without(str(error), key)) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise _MayPass(_without(f"{type(error).__name__}: {error}", key)) from error
+            # aiohttp says how it would speak TLS for an http:// address too.
+            words = f"{type(error).__name__}: {error}".replace(" ssl:default", "")
+            raise _MayPass(_without(words, key)) from error
 
     def _headers(self, route: ModelRoute, request: web.Request) -> tuple[dict[str, str], str | None]:
         try:
