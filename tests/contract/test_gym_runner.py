@@ -32,6 +32,7 @@ from nhx_gym_operator.api.target import GymSpec
 from nhx_gym_operator.evaluator.dataset import Dataset, Subset, load_dataset
 from nhx_gym_operator.evaluator.gym_process import GymProcess, runtime_config
 from nhx_gym_operator.gym_host.gym_config import nested
+from nhx_gym_operator.in_pods.masking import Mask
 from unit.evaluator_fakes import route, row, target, world, write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -302,7 +303,8 @@ async def test_gyms_whole_process_group_is_killed_when_the_grace_is_over(tmp_pat
         "time.sleep(600)\n"
     )
     log = tmp_path / "gym_env.log"
-    process = await GymProcess.start([sys.executable, "-c", stubborn], {}, stdout=log, grace_s=0.5)
+    start = GymProcess.start([sys.executable, "-c", stubborn], {}, stdout=log, mask=Mask(()), grace_s=0.5)
+    process = await start
     async with asyncio.timeout(60):
         while not (log.exists() and log.read_text().strip()):
             await asyncio.sleep(0.05)
