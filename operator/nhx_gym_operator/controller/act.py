@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from time import monotonic
 from typing import Any
@@ -50,10 +51,11 @@ class Actor:
         self._pod_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._applied: dict[str, float] = {}
 
-    async def perform(self, action: Action) -> None:
+    async def perform(self, action: Action) -> float | None:
+        """None once it is done; else the seconds after which it may be."""
         match action:
             case Apply(manifest):
-                await self._apply(manifest)
+                return await self._apply(manifest)
             case Create(manifest):
                 await self._create(manifest)
             case CreateTogether(manifests):
@@ -63,6 +65,7 @@ class Actor:
                 await self._delete(action)
             case DeleteJob():
                 await self._delete_job(action)
+        return None
 
     async def write_status(self, raw: Manifest, status: Manifest) -> bool:
         """Writes what differs of a job's or a FileSet's status; False if nothing does. The patch holds the
@@ -76,18 +79,20 @@ class Actor:
         self._remember(answer)
         return True
 
-    async def _apply(self, manifest: Manifest) -> None:
+    async def _apply(self, manifest: Manifest) -> float | None:
         live = await self._existing(manifest)
         if live is not None:
             self._check_ours(live, manifest)
-            if monotonic() - self._applied.get(live["metadata"]["uid"], -REAPPLY_SECONDS) < REAPPLY_SECONDS:
-                return
+            left = self._applied.get(live["metadata"]["uid"], -math.inf) + REAPPLY_SECONDS - monotonic()
+            if left > 0:
+                return left
         try:
             made = await self._api.apply(manifest)
             self._note_applied(made["metadata"]["uid"])
             self._remember(made)
         except ApiError as error:
             raise _translated(error, manifest) from error
+        return None
 
     def _note_applied(self, uid: str) -> None:
         now = monotonic()

@@ -118,20 +118,24 @@ class Reconciler:
         decision = decide(observation, self._now())
         self._poller.watch(uid, decision.poll)
         self._pass_on(raw["metadata"]["namespace"], decision.staged)
-        refused = await self._perform(uid, decision)
+        again = await self._perform(uid, decision)
         await self._write_job_status(raw, decision.status)
-        return 0.0 if refused else decision.requeue_after
+        return min((seconds for seconds in (again, decision.requeue_after) if seconds is not None), default=None)
 
-    async def _perform(self, uid: str, decision: Decision) -> bool:
-        """True if the API server refused an action; the others after it are left for later."""
+    async def _perform(self, uid: str, decision: Decision) -> float | None:
+        """Seconds until the next look, for an action that was put off. At once if one was refused; what comes
+        after it is left for then."""
+        put_off = []
         for action in decision.actions:
             try:
-                await self._actor.perform(action)
+                left = await self._actor.perform(action)
             except ActionRefused as refused:
                 self._note_refusal(uid, refused)
-                return True
+                return 0.0
+            if left is not None:
+                put_off.append(left)
             self._end_refusal(uid, action)
-        return False
+        return min(put_off, default=None)
 
     def _note_refusal(self, uid: str, refused: ActionRefused) -> None:
         count = self._refusals[uid][0] + 1 if uid in self._refusals else 0
