@@ -25,11 +25,20 @@ def call(*arguments: object, stdin: str | None = None) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
 
 
+# A program that was itself started in the background is told to ignore Ctrl-C, and so would be all that it starts.
+_PROGRAM = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from nhx_gym_operator.cli.main import main
+main()
+"""
+
+
 def start(*arguments: object) -> subprocess.Popen[str]:
     """The plugin as a program, in a process group of its own, as a shell starts one: what `os.killpg` sends it reaches
     all that it has started in that group, as a terminal's Ctrl-C does."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from nhx_gym_operator.cli.main import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", _PROGRAM, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
