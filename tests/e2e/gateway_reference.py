@@ -37,8 +37,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 async def main(base_url: str, model: str) -> None:
+    # With a retry: this server closes a connection after a stream, while the next request may be on its way.
     route = ModelRoute(
-        name="policy", base_url=base_url, model=model, timeout_seconds=120, max_retries=0, max_concurrent_calls=1
+        name="policy", base_url=base_url, model=model, timeout_seconds=120, max_retries=2, max_concurrent_calls=1
     )
     async with aiohttp.ClientSession() as session:
         gateway = ModelGateway([route], ModelKeys(Path("/none")), session, RolloutCalls())
