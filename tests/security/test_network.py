@@ -70,7 +70,8 @@ def test_every_request_through_the_proxy_is_a_line_of_the_bundle(attacked: Hosti
     passed = [f"{line['host']}:{line['port']}" for line in lines if "why" not in line]
     assert passed == [ALLOWED, ALLOWED]
     refused = Counter(f"{line['host']}:{line['port']}" for line in lines if line["status"] == 403)
-    assert len(refused) == 6 and set(refused.values()) == {2}
+    # What other attacks ask of the metadata servers, by the variables, comes on top.
+    assert len([host for host, times in refused.items() if times >= 2]) == 6, refused
     (plain,) = [line for line in lines if line["method"] == "CONNECT" and line["status"] == 200]
     assert "no TLS" in plain["why"]
 
