@@ -30,7 +30,7 @@ test: lint programs test-unit test-cluster test-e2e ## all tests
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: minutes
-	$(PYTEST) tests/unit tests/contract
+	$(PYTEST) --numprocesses=3 --dist=loadfile tests/unit tests/contract
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/installed cluster ## the control loop against a real API server: minutes
