@@ -479,7 +479,7 @@ def notes_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({}, ["kubectl get runtimeclass gvisor", "kubectl apply -f job.yaml\n"]),
         ({"sandbox": {"isolation": "ContainerOnly"}}, ["share the node's kernel"]),
         ({"sandbox": {"mode": "Disabled"}}, ["Sandboxing is off"]),
-        ({"sandbox": {"egress": {"allow": ["pypi.org"]}}}, ["spec.egress.allow", "pypi.org"]),
+        ({"sandbox": {"egress": {"allow": ["artifacts.example.org"]}}}, ["spec.egress.allow", "artifacts.example.org"]),
         ({"watchNamespaces": ["team-a"]}, ["serves jobs in team-a", "kubectl get aej -n team-a -w"]),
     ],
     ids=str,

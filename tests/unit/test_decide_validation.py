@@ -162,11 +162,11 @@ def asking_for(*hosts, allowed=(), **changes):
 
 @pytest.mark.parametrize("mode", ["Auto", "Disabled"])
 def test_a_host_that_the_administrator_does_not_allow_is_refused_with_the_setting(mode):
-    refused = condition_of(asking_for(ARTIFACTS, "pypi.org", allowed=[ARTIFACTS, WIKI], mode=mode), "Failed")
+    refused = condition_of(asking_for(ARTIFACTS, "example.com", allowed=[ARTIFACTS, WIKI], mode=mode), "Failed")
     assert refused["reason"] == "EgressNotAllowed"
-    for words in ("spec.egress.allow asks for pypi.org,", f"sandbox.egress.allow allows {ARTIFACTS}, {WIKI};"):
+    for words in ("spec.egress.allow asks for example.com,", f"sandbox.egress.allow allows {ARTIFACTS}, {WIKI};"):
         assert words in refused["message"]
-    assert "allows nothing" in condition_of(asking_for("pypi.org"), "Failed")["message"]
+    assert "allows nothing" in condition_of(asking_for("example.com"), "Failed")["message"]
 
 
 def test_a_host_within_the_administrators_list_is_given_and_nothing_unasked():
