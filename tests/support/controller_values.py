@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.job import AgentEvalJob
 from nhx_gym_operator.api.outcome import encode_outcome
@@ -257,3 +258,11 @@ def plan_of(pod: Manifest, container: str, variable: str) -> Manifest:
             pair = next(pair for pair in entry["env"] if pair["name"] == variable)
             return json.loads(pair["value"].replace("$$", "$"))
     raise KeyError(container)
+
+
+STARTED_PODS = (
+    evaluator(workload(), states={"agent-evaluate": running()}, phase="Running"),
+    host(workload(), states={"gym-host": running()}, phase="Running"),
+)
+TOLD_TO_END = outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message="told to end")
+"""The last word of an evaluator that is taken down in the middle of its run."""

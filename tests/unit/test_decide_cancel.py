@@ -2,7 +2,6 @@
 
 import pytest
 
-from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.controller import events
@@ -11,6 +10,7 @@ from nhx_gym_operator.controller.inputs import Inputs, Missing
 from nhx_gym_operator.controller.policies.phase import phase
 from support.controller_values import (
     NOW,
+    TOLD_TO_END,
     accepted_status,
     after,
     condition,
@@ -31,7 +31,6 @@ from support.controller_values import (
 )
 
 RUNNING = [condition("Accepted", True, "Accepted"), condition("Running", True, "Collecting")]
-TOLD_TO_END = outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message="told to end")
 
 
 def cancelled(status=None, **changes):

@@ -2,12 +2,13 @@
 
 import pytest
 
-from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs, Missing
 from support.controller_values import (
     NOW,
+    STARTED_PODS,
+    TOLD_TO_END,
     accepted_status,
     after,
     condition,
@@ -23,22 +24,16 @@ from support.controller_values import (
     observe,
     outcome,
     progress,
-    running,
     workload,
 )
 
 # accepted_status() starts a minute before NOW.
-STARTED = (
-    evaluator(workload(), states={"agent-evaluate": running()}, phase="Running"),
-    host(workload(), states={"gym-host": running()}, phase="Running"),
-)
-TOLD_TO_END = outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message="told to end")
 NO_ROWS = Inputs(missing=Missing("ConfigMapNotFound", "ConfigMap 'rows' does not exist"))
 
 
 def active(seconds=100, status=None, **changes):
     owner = job(status=status or accepted_status(), activeDeadlineSeconds=seconds)
-    return observe(owner, workload(), **({"pods": STARTED} | changes))
+    return observe(owner, workload(), **({"pods": STARTED_PODS} | changes))
 
 
 def starting(seconds=100, status=None, **changes):
@@ -102,7 +97,7 @@ def test_a_deadline_that_is_raised_in_time_lets_the_job_go_on():
 
 
 def test_without_deadlines_nothing_is_looked_at_for_their_sake():
-    assert decide(observe(pods=STARTED), after(10**6)).requeue_after is None
+    assert decide(observe(pods=STARTED_PODS), after(10**6)).requeue_after is None
 
 
 def test_a_job_that_does_not_get_its_pods_says_for_what_it_waited():
@@ -132,14 +127,14 @@ def test_what_a_job_waited_for_is_still_said_when_its_pods_have_gone():
 
 
 def test_the_deadline_of_the_start_ends_with_the_start_of_all_pods():
-    decision = decide(starting(pods=STARTED), NOW)
+    decision = decide(starting(pods=STARTED_PODS), NOW)
     assert decision.status["podsStartTime"] == "2026-11-29T12:00:00Z" and decision.requeue_after is None
-    later = decide(starting(status=decision.status, pods=STARTED, progress=progress()), after(10**6))
+    later = decide(starting(status=decision.status, pods=STARTED_PODS, progress=progress()), after(10**6))
     assert not holds(later, "Failed")
 
 
 def test_pods_of_which_one_has_not_started_have_not():
-    half = (STARTED[0], host(workload()))
+    half = (STARTED_PODS[0], host(workload()))
     assert "podsStartTime" not in decide(starting(pods=half), NOW).status
 
 

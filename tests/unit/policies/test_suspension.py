@@ -2,13 +2,14 @@
 
 import pytest
 
-from nhx_gym_operator.api.conditions import RunReason
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.client.jobs import Job
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs, Missing
 from support.controller_values import (
     NOW,
+    STARTED_PODS,
+    TOLD_TO_END,
     accepted_status,
     after,
     condition,
@@ -24,15 +25,9 @@ from support.controller_values import (
     observe,
     outcome,
     progress,
-    running,
     workload,
 )
 
-RUNNING = (
-    evaluator(workload(), states={"agent-evaluate": running()}, phase="Running"),
-    host(workload(), states={"gym-host": running()}, phase="Running"),
-)
-TOLD_TO_END = outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message="told to end")
 LAST_WORD = evaluator(
     workload(), states={"agent-evaluate": ended(1, encode_outcome(TOLD_TO_END).decode())}, phase="Failed", deleted=True
 )
@@ -63,7 +58,7 @@ def test_what_a_suspended_job_names_need_not_be_there():
 
 
 def test_pods_are_told_to_end_and_the_job_is_not_suspended_before_they_have():
-    decision = decide(seen(pods=RUNNING), NOW)
+    decision = decide(seen(pods=STARTED_PODS), NOW)
     assert kinds(decision) == ["DeletePod mcqa-evaluator-1", "DeletePod mcqa-host-0-1"]
     entry = condition_of(decision, "Suspended")
     assert (entry["status"], entry["reason"]) == ("False", "Suspending") and decision.requeue_after > 0
@@ -114,7 +109,7 @@ def test_an_attempt_that_was_suspended_is_no_lost_one():
 
 
 def test_a_job_that_is_resumed_while_its_pods_end_waits_for_them_and_goes_on():
-    ending = decide(seen(pods=RUNNING), NOW).status
+    ending = decide(seen(pods=STARTED_PODS), NOW).status
     going = evaluator(workload(), phase="Running", deleted=True)
     assert kinds(decide(seen(ending, suspend=False, pods=(going,)), NOW)) == []
     gone = decide(seen(ending, suspend=False), NOW)
@@ -148,12 +143,12 @@ def test_cancelling_ends_a_suspended_job():
 
 
 def test_a_deadline_ends_no_job_that_is_suspended():
-    assert not holds(decide(seen(activeDeadlineSeconds=1, pods=RUNNING), after(10**6)), "Failed")
+    assert not holds(decide(seen(activeDeadlineSeconds=1, pods=STARTED_PODS), after(10**6)), "Failed")
 
 
 @pytest.mark.parametrize("known", [None, progress(done=2)], ids=["nothing known yet", "two rollouts"])
 def test_records_in_an_empty_dir_are_not_thrown_away(known):
-    decision = decide(seen(pods=RUNNING, progress=known, **EMPTY_DIR), NOW)
+    decision = decide(seen(pods=STARTED_PODS, progress=known, **EMPTY_DIR), NOW)
     entry = condition_of(decision, "Suspended")
     assert (entry["status"], entry["reason"]) == ("False", "ResultsWouldBeLost") and "emptyDir" in entry["message"]
     assert kinds(decision) == [] and decision.status["phase"] == ("Running" if known else "Starting")
