@@ -27,11 +27,11 @@ from support.controller_values import (
     workload,
 )
 
-# accepted_status() starts a minute before NOW.
 NO_ROWS = Inputs(missing=Missing("ConfigMapNotFound", "ConfigMap 'rows' does not exist"))
 
 
 def active(seconds=100, status=None, **changes):
+    """Of a job that started a minute before NOW, as `accepted_status` says."""
     owner = job(status=status or accepted_status(), activeDeadlineSeconds=seconds)
     return observe(owner, workload(), **({"pods": STARTED_PODS} | changes))
 
