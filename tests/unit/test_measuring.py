@@ -359,7 +359,18 @@ def test_neither_does_a_check_that_is_not_needed_lapse_for_one_measurement_witho
 def test_what_was_found_before_a_job_found_its_sandbox_open_is_withdrawn():
     assert unless_withdrawn(findings(), None) == findings()
     assert unless_withdrawn(findings(), after(60)) is None
-    assert unless_withdrawn(findings(), NOW) == findings()
+    assert unless_withdrawn(findings(), after(-1)) == findings()
+
+
+def test_a_measurement_that_ended_in_the_second_of_that_had_begun_before_it():
+    assert unless_withdrawn(findings(), NOW) is None
+    assert unless_withdrawn(findings(), after(0.9)) is None
+
+
+@pytest.mark.parametrize(("suspected", "goes_on"), [(after(1), False), (after(0.5), True), (NOW, True), (None, True)])
+def test_a_measurement_that_goes_on_elsewhere_makes_way_for_one_where_a_job_found_its_sandbox_open(suspected, goes_on):
+    found = scene(listener=listening(), client=client(running()), suspected=("node-2",), suspected_at=suspected)
+    assert does(next_step(found, after(2))) == ([] if goes_on else BOTH_GONE)
 
 
 def test_a_failure_is_never_followed_by_a_verdict_from_before():

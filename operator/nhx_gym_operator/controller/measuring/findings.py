@@ -147,8 +147,9 @@ def from_data(data: Mapping[str, str] | None) -> Findings | None:
 
 
 def unless_withdrawn(findings: Findings | None, suspected: datetime | None) -> Findings | None:
-    """None for what was found before a job found its sandbox open."""
-    if suspected and findings and parse_time(findings.tried_at) < suspected.replace(microsecond=0):
+    """None for what was found before a job found its sandbox open. That a measurement takes seconds decides a tie: one
+    that ended in the same second had begun before."""
+    if suspected and findings and parse_time(findings.tried_at) <= suspected:
         return None
     return findings
 

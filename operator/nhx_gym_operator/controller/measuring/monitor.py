@@ -134,6 +134,7 @@ class Monitor:
             events=tuple(complaints),
             gone=await self._gone(),
             suspected=self._suspected_nodes,
+            suspected_at=self._suspected,
             refused=refused,
         )
 

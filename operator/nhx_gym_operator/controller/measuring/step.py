@@ -60,6 +60,8 @@ class Scene:
     """What kubelet and scheduler complain of about canaries that have not started."""
     suspected: tuple[str, ...] = ()
     """Nodes where a job found its sandbox open: they come first, before anything else is known."""
+    suspected_at: datetime | None = None
+    """Canaries made before that have been given to other nodes, and say nothing of these."""
     gone: frozenset[str] = frozenset()
     """Nodes where something failed and that the cluster has no more."""
     node_unreadable: str = ""
@@ -83,7 +85,7 @@ def next_step(scene: Scene, now: datetime) -> Step:
         if pod["metadata"].get("labels", {}).get(CANARY_LABEL) != scene.canary.name:
             why = f"pod {podview.name(pod)!r} in namespace {scene.canary.namespace!r} is in the way; remove it"
             return Step((), _placed(scene, unmeasured(scene.canary.subject, now, why)), RETRY_SECONDS)
-    if any(podview.is_terminating(pod) or _measures_something_else(pod, scene) for pod in pods):
+    if any(podview.is_terminating(pod) or _is_of_another_measurement(pod, scene) for pod in pods):
         return Step(_deletions(pods))
     if scene.refused:
         return _conclude(scene, now, _refused(scene, now))
@@ -167,7 +169,9 @@ def _placed(scene: Scene, found: Findings) -> Findings:
     return merged(scene.findings, found.model_copy(update=place), scene.interval, scene.gone)
 
 
-def _measures_something_else(pod: Manifest, scene: Scene) -> bool:
+def _is_of_another_measurement(pod: Manifest, scene: Scene) -> bool:
+    if scene.suspected_at and podview.created(pod) < scene.suspected_at.replace(microsecond=0):
+        return True
     return pod["metadata"].get("annotations", {}).get(SUBJECT_ANNOTATION) != scene.canary.subject
 
 
