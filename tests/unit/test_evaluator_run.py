@@ -757,7 +757,7 @@ async def test_a_run_that_is_scored_in_parts_has_the_bundle_of_one_that_is_score
         return float(example["expected_answer"] != "3")
 
     # What model calls took is not the same twice, and stands in the bundle.
-    monkeypatch.setattr("nhx_gym_operator.evaluator.gateway.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("nhx_gym_operator.evaluator.gateway.calls.time", SimpleNamespace(monotonic=lambda: 0.0))
     bundles = []
     for rollouts_at_once in (500, 3):
         monkeypatch.setattr("nhx_gym_operator.evaluator.trials.ROLLOUTS_AT_ONCE", rollouts_at_once)

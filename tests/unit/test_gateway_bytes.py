@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.wire.reports import FailureClass
-from nhx_gym_operator.evaluator import gateway
+from nhx_gym_operator.evaluator.gateway import answers, requests
 from unit.evaluator_fakes import MODEL, TOKENS, Answer, chat
 from unit.test_gateway_calls import CALL, DELTA, DONE, GYM_REPEATS, LAST, Counting, Gate, gate, read_stream, streaming
 
@@ -123,7 +123,7 @@ async def test_a_caller_that_does_not_read_its_stream_holds_nothing_for_ever(tmp
 async def test_an_answer_without_end_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content_type: str
 ) -> None:
-    monkeypatch.setattr(gateway, "MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 1000)
     async with gate(tmp_path, answering(DELTA * 100, content_type), max_retries=3) as g:
         if content_type == "application/json":
             status, body, _ = await raw(g, "chat/completions", ASKED)
@@ -137,7 +137,7 @@ async def test_an_answer_without_end_is_cut_off(
 async def test_a_request_without_end_is_refused_in_the_words_of_the_api(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(requests, "MAX_REQUEST_BYTES", 1000)
     async with gate(tmp_path) as g:
         status, body, _ = await raw(g, "chat/completions", b" " * 2000)
         assert failure_class(g) is FailureClass.ENVIRONMENT
@@ -148,7 +148,7 @@ async def test_a_request_without_end_is_refused_in_the_words_of_the_api(
 async def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "MAX_REQUEST_VALUES", 1000)
+    monkeypatch.setattr(requests, "MAX_REQUEST_VALUES", 1000)
     async with gate(tmp_path) as g:
         prose = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "yes, [no], " * 2000}]})
         assert (await raw(g, "chat/completions", prose.encode()))[0] == 200
@@ -171,9 +171,9 @@ async def test_large_requests_that_are_under_way_share_room_and_only_a_large_one
     async def in_pieces() -> AsyncIterator[bytes]:
         yield body
 
-    monkeypatch.setattr(gateway, "MAX_REQUEST_BYTES", 1000)
-    monkeypatch.setattr(gateway, "REQUEST_ROOM_BYTES", 2000)
-    monkeypatch.setattr(gateway, "SMALL_BYTES", len(ASKED))
+    monkeypatch.setattr(requests, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(requests, "REQUEST_ROOM_BYTES", 2000)
+    monkeypatch.setattr(requests, "SMALL_BYTES", len(ASKED))
     async with gate(tmp_path, answer) as g:
         url = f"{g.url}/models/policy/v1/chat/completions"
 
@@ -191,13 +191,13 @@ async def test_large_requests_that_are_under_way_share_room_and_only_a_large_one
             assert [status for status, _, _ in await small] == [200] * 6
             assert not large.done() and await large == [200] * 6
     assert answer.most > 2
-    assert g.gateway._requests._free == 2000
+    assert g.gateway._requests._room._free == 2000
 
 
 async def test_a_request_that_does_not_arrive_gives_its_turn_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.3)
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b'{"model":'
@@ -218,7 +218,7 @@ async def test_a_request_that_does_not_arrive_gives_its_turn_back(
 async def test_an_answer_of_too_many_values_is_cut_off_before_it_is_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "MAX_ANSWER_VALUES", 1000)
+    monkeypatch.setattr(answers, "MAX_ANSWER_VALUES", 1000)
     async with gate(tmp_path, answering(json.dumps(chat("1") | {"logprobs": [0] * 1001}).encode())) as g:
         status, body, _ = await raw(g, "chat/completions", ASKED)
         assert failure_class(g) is FailureClass.MODEL
@@ -229,9 +229,9 @@ async def test_a_caller_that_takes_no_answers_is_given_few_and_holds_none_for_ev
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = 8 << 20
-    monkeypatch.setattr(gateway, "MAX_ANSWER_BYTES", 10 << 20)
-    monkeypatch.setattr(gateway, "ANSWER_ROOM_BYTES", 20 << 20)
-    monkeypatch.setattr(gateway, "HANDOVER_SECONDS", 3.0)
+    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 10 << 20)
+    monkeypatch.setattr(answers, "ANSWER_ROOM_BYTES", 20 << 20)
+    monkeypatch.setattr(answers, "HANDOVER_SECONDS", 3.0)
     async with gate(tmp_path, answering(json.dumps(chat("x" * large)).encode())) as g:
         host, port = g.url.removeprefix("http://").split(":")
         head = (
@@ -253,7 +253,7 @@ async def test_a_caller_that_takes_no_answers_is_given_few_and_holds_none_for_ev
             assert (await g.call())[0] == 200
         for each in deaf:
             each.close()
-    assert g.gateway._answers._free == 20 << 20
+    assert g.gateway._answers._room._free == 20 << 20
 
 
 async def test_garbage_is_no_answer(tmp_path: Path) -> None:

@@ -432,7 +432,7 @@ async def test_a_model_is_reached_by_the_environments_proxy_unless_it_is_excepte
 
 async def test_a_base_urls_query_is_kept(tmp_path: Path) -> None:
     async with gate(tmp_path) as g:
-        model = g.gateway._models["policy"]
+        model = g.gateway._models["policy"].endpoint
         model.route = model.route.model_copy(update={"base_url": f"{model.route.base_url}/?api-version=1"})
         await g.call()
     assert g.model.requests[0].path_qs == "/v1/chat/completions?api-version=1"

@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 
 from nhx_gym_operator.api.wire.reports import FailureClass
-from nhx_gym_operator.evaluator import addresses, gateway
+from nhx_gym_operator.evaluator import addresses
+from nhx_gym_operator.evaluator.gateway import endpoint
 from nhx_gym_operator.evaluator.http_server import _client
 from unit.evaluator_fakes import KEY, FakeModel, route, row, serving, world
 from unit.test_evaluator_run import finish
@@ -60,7 +61,7 @@ async def test_a_name_that_means_something_else_when_it_is_called_is_not_connect
     async def resolve(self: Any, host: str, port: int = 0, family: int = 0) -> list[dict[str, Any]]:
         return [{"hostname": host, "host": METADATA, "port": port, "family": 2, "proto": 0, "flags": 0}]
 
-    monkeypatch.setattr(gateway, "check_host", lambda *_, **__: None)
+    monkeypatch.setattr(endpoint, "check_host", lambda *_, **__: None)
     monkeypatch.setattr(addresses.ThreadedResolver, "resolve", resolve)
     async with world(tmp_path) as w:
         plan = w.plan([row(0)]).model_copy(update={"models": [route("http://model.team:8000/v1", max_retries=3)]})

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+SMALL_BYTES = 256 * 1024
+"""What needs no room, and waits for none: of as many calls as run at once it is little."""
 _CHUNK = 1 << 20
 _NO_MARKS = bytes(set(range(256)) - set(b'"[{,:'))
 """All that neither is a mark nor tells where a string is."""

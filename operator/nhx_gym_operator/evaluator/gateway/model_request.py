@@ -7,37 +7,38 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..api.wire.plans import ModelRoute
+from ...api.wire.plans import ModelRoute
+from ...api.wire.reports import FailureClass
+from .refusals import MAX_WORDS, Refused
 
 _MODEL_CHOICE = re.compile(r"models|(.*_)?fallbacks?|route|model_list|user_config|api_base|base_url", re.IGNORECASE)
 """Fields by which some servers take another model or endpoint than `model` says: OpenRouter's `models` and `route`,
 LiteLLM's `fallbacks`, `context_window_fallbacks`, `model_list`, `user_config`, `api_base`."""
-_MAX_WORDS = 1000
-
-
-class NotPassed(ValueError):
-    """Why a call may not pass."""
 
 
 def read_request(body: bytes, route: ModelRoute) -> Mapping[str, Any]:
-    """The JSON object that a call sends. Raises `NotPassed` unless the one model that it asks for is the route's."""
+    """The JSON object that a call sends. Raises `Refused` unless the one model that it asks for is the route's."""
     try:
         call = json.loads(body, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise NotPassed("the request's body is not JSON") from error
+        raise _not_passed("the request's body is not JSON") from error
     if not isinstance(call, Mapping):
-        raise NotPassed("the request's body is not a JSON object")
+        raise _not_passed("the request's body is not a JSON object")
     choice = next(_choices(call), None)
     if choice is not None:
-        raise NotPassed(
+        raise _not_passed(
             f"the request's {choice[:64]!r} would let the server choose a model; {route.model!r} is declared"
         )
     # Some servers take a key in any case for it.
     asked = [(key, value) for key, value in _entries(call) if key.lower() == "model"]
     if asked not in ([], [("model", route.model)]):
-        named = ", ".join(repr(value) if isinstance(value, str) else "no text" for _, value in asked)[:_MAX_WORDS]
-        raise NotPassed(f"model {named} was asked for, but {route.name!r} of this job is {route.model!r}")
+        named = ", ".join(repr(value) if isinstance(value, str) else "no text" for _, value in asked)[:MAX_WORDS]
+        raise _not_passed(f"model {named} was asked for, but {route.name!r} of this job is {route.model!r}")
     return call
+
+
+def _not_passed(words: str) -> Refused:
+    return Refused(422, FailureClass.ENVIRONMENT, words, "model_not_declared")
 
 
 class _Twice(dict[str, Any]):
