@@ -26,7 +26,9 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 	$(DEVCLUSTER) demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: lint programs test-unit test-cluster test-e2e ## all tests
+test: lint programs ## all tests
+	$(MAKE) --jobs=2 --output-sync=line test-layers test-unit test-cluster
+	$(MAKE) test-e2e
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: minutes
@@ -34,11 +36,14 @@ test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibil
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/installed cluster ## the control loop against a real API server: minutes
-	$(PYTEST) tests/cluster
+	$(PYTEST) --numprocesses=3 --dist=worksteal tests/cluster
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, and attacks from inside
 	$(PYTEST) tests/e2e tests/security
+
+.PHONY: test-layers
+test-layers: $(VENV)/installed cluster images ## the sandbox's layers taken away in turn: mostly waits, with no Gym in it
 	$(PYTEST) tests/layers
 
 .PHONY: nightly

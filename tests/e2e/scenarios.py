@@ -395,8 +395,9 @@ def slow_collection_colocated(world: World) -> Run:
 
 
 def _slow_collection(world: World, namespace: str) -> Run:
-    seconds = SLOW_SECONDS * 4
-    job = manifests.mcqa_job(namespace, "slow", port=SLOW_PORT, concurrency=1, collectionTimeoutSeconds=seconds)
+    """Ended at half of what twenty rollouts take, one after the other. Colocated, Gym's second process starts first."""
+    limit = {"numRepeats": 4, "collectionTimeoutSeconds": SLOW_SECONDS * 10}
+    job = manifests.mcqa_job(namespace, "slow", port=SLOW_PORT, concurrency=1, **limit)
     cluster.apply(job)
     return runs.failed(world, job)
 
