@@ -279,6 +279,13 @@ def test_pods_that_never_end_do_not_hold_the_job_for_ever():
     assert condition_of(decide(stuck, after(900)), "Failed")["reason"] == "EvaluatorLost"
 
 
+def test_a_pod_of_whose_end_nobody_speaks_is_named_with_the_moment_at_which_the_job_ends():
+    told = host(workload(), deleted=True)  # its grace was over a minute before
+    decision = decide(observe(pods=(told,)), NOW)
+    words = condition_of(decision, "Running")["message"]
+    assert "pod 'mcqa-host-0-1' was told to end" in words and "until 2026-11-29T12:14:00Z" in words
+
+
 def test_pods_are_given_their_time_to_end_however_long_the_job_has_waited_before():
     waited = [condition("Accepted", True, "Accepted"), condition("Running", False, "PodsCreated", CREATED)]
     late = observe(job(status=accepted_status(conditions=waited)), pods=(host(workload()),))

@@ -28,6 +28,22 @@ def test_what_is_missing_is_named_and_looked_for_again():
     assert decision.requeue_after == 5.0
 
 
+@pytest.mark.parametrize(
+    ("spec", "until"),
+    [
+        ({}, "2026-11-29T12:05:00Z at most (the operator's setting timeouts.waitForInputsSeconds)"),
+        ({"startingDeadlineSeconds": 60}, "2026-11-29T12:01:00Z at most (spec.startingDeadlineSeconds)"),
+        ({"activeDeadlineSeconds": 400}, "2026-11-29T12:05:00Z at most"),
+    ],
+    ids=["the operator's", "the job's", "the sooner one"],
+)
+def test_a_wait_says_until_when_it_goes_on(spec, until):
+    first = decide(new(job(**spec), inputs=ABSENT), NOW)
+    assert until in condition_of(first, "Accepted")["message"]
+    again = decide(new(job(status=first.status, **spec), inputs=ABSENT), after(7.3))
+    assert condition_of(again, "Accepted") == condition_of(first, "Accepted")
+
+
 def test_a_job_recovers_when_what_was_missing_appears():
     decision = decide(new(waiting_since(100)), NOW)
     assert holds(decision, "Accepted")

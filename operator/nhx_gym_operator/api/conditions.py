@@ -127,6 +127,8 @@ class PodReason(StrEnum):
     """The kubelet cannot build a container from its spec for another reason than a missing input."""
     VOLUME_NOT_READY = "VolumeNotReady"
     """A volume is not bound or does not mount."""
+    NODE_NOT_READY = "NodeNotReady"
+    """The node of a pod does not report, so that what is said of the pod may be old."""
     CHILD_NOT_OURS = "ChildNotOurs"
     """An object with the name of one of the job's children exists and belongs to someone else."""
     POD_CHANGED = "PodChanged"

@@ -131,6 +131,10 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "See the claim: `kubectl describe pvc -n {namespace}`. A claim stays Pending where its StorageClass does not "
         "exist or has no room; one that another pod uses on another node has to be let go first.",
     ),
+    PodReason.NODE_NOT_READY: (
+        "See the node: `kubectl get nodes`. If it comes back, the job goes on. If it is gone for good, whoever looks "
+        "after the cluster deletes it (`kubectl delete node NODE`): its pods go with it, and are made anew elsewhere.",
+    ),
     PodReason.CHILD_NOT_OURS: ("Remove the object that is named above, or apply the job under another name.",),
     PodReason.POD_CHANGED: (
         f"{_ADMINISTRATOR} An admission policy changes the sandbox's pods; it has to leave them alone.",

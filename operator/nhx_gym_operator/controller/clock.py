@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def now() -> datetime:
@@ -15,6 +15,11 @@ def parse_time(text: str) -> datetime:
 
 def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_end(seconds_left: float, moment: datetime) -> str:
+    """When so many seconds from now are over. Of a wait that began at a whole second it is the same at every look."""
+    return format_time(moment + timedelta(seconds=seconds_left + 0.001))
 
 
 def seconds_since(start: datetime, moment: datetime) -> float:

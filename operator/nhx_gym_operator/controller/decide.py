@@ -18,7 +18,7 @@ from ..api.wire.reports import Outcome
 from ..workloads import pods, secrets
 from ..workloads.workload import Workload
 from . import attempt as attempts
-from . import staging_reports, status_fields
+from . import podview, staging_reports, status_fields
 from .attempt import Attempt
 from .building import workload_of
 from .clock import format_time, seconds_since
@@ -33,6 +33,7 @@ from .policies import (
     hosts,
     infrastructure,
     job_deadlines,
+    nodes,
     placement,
     progress_source,
     retry,
@@ -93,7 +94,8 @@ class _Decider:
             self._stop(attempt, stopped)
             return
         due = job_deadlines.of_job(self.job.spec, self.draft.data, self.now)
-        self.draft.requeue += [deadline.seconds_left for deadline in due if not deadline.is_over]
+        self.draft.due = [deadline for deadline in due if not deadline.is_over]
+        self.draft.requeue += [deadline.seconds_left for deadline in self.draft.due]
         if self._is_accepted():
             self._run(attempt)
 
@@ -152,7 +154,7 @@ class _Decider:
             self._follow(attempt)
         elif fault := self._fault(attempt):
             self.draft.fail(*fault)
-        elif loss := retry.find_loss(attempt):
+        elif loss := retry.find_loss(self.observation, attempt, self.now):
             self._after_loss(attempt, loss)
         else:
             self._go_on(attempt)
@@ -210,12 +212,22 @@ class _Decider:
         # Two evaluators on one journal would be worse than a wait.
         self.draft.actions += deletions
         left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now)
+        limit = deadlines.of_pods(self.timeouts)
         if left > 0:
             self.draft.requeue.append(left)
+            self._show_unreported(attempt, remaining, self.draft.until(limit, left))
             return
-        limit = deadlines.of_pods(self.timeouts)
         words = f"pods of attempt {attempt.number} have not ended within {limit} after their grace period"
         self.draft.fail(RunReason.EVALUATOR_LOST, words)
+
+    def _show_unreported(self, attempt: Attempt, pods: Iterable[Manifest], until: str) -> None:
+        """Of pods whose end is waited for: that one is late, since its node does not speak of it."""
+        due = [(retry.seconds_to_report(pod, self.now), pod) for pod in pods if podview.is_terminating(pod)]
+        self.draft.requeue += [left for left, _ in due if left > 0]
+        late = next((pod for left, pod in due if left <= 0), None)
+        if late:
+            words = f"{retry.unreported(late)}; attempt {attempt.number + 1} follows once it is gone"
+            self.draft.set(ConditionType.RUNNING, False, RunReason.EVALUATOR_LOST, words + until)
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
         self._show(attempt)
@@ -340,6 +352,8 @@ class _Decider:
         self.draft.poll = progress_source.find(self.observation, attempt.evaluator, images)
         self._keep_up(attempt, workload)
         self._show_waiting(attempt, workload)
+        nodes.show(self.draft, attempt, self.timeouts)
+        self.draft.requeue += retry.looks_again_after(self.observation, attempt, self.now)
 
     def _keep_up(self, attempt: Attempt, workload: Workload) -> None:
         """Makes again what the running job needs and somebody removed."""
@@ -370,7 +384,7 @@ class _Decider:
         self.draft.actions.append(CreateTogether(tuple(pods.host_pod(workload, ordinal) for ordinal in ordinals)))
 
     def _show_sandbox(self, attempt: Attempt, desired: int) -> None:
-        ready = hosts.readiness(self.observation, attempt)
+        ready = hosts.readiness(self.observation, attempt, self.now)
         self.draft.set(ConditionType.SANDBOX_READY, ready.ready, ready.reason, ready.message)
         if "hosts" not in self.draft.data:
             status_fields.show_hosts(self.draft, 0, desired)

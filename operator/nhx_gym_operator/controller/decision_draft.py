@@ -11,7 +11,8 @@ from .clock import format_time
 from .draft import StatusDraft
 from .inputs import Missing
 from .observation import Action, Decision, PodsRefused, ProgressSource
-from .policies.deadlines import Deadline
+from .policies.deadlines import Deadline, until
+from .policies.job_deadlines import JobDeadline
 from .policies.phase import phase
 from .staging_reports import StagingReport
 
@@ -26,6 +27,8 @@ class DecisionDraft(StatusDraft):
         """Seconds until another look, of which the fewest count."""
         self.poll: ProgressSource | None = None
         self.staged: tuple[StagingReport, ...] = ()
+        self.due: list[JobDeadline] = []
+        """The deadlines of the job's own that count."""
 
     def decision(self) -> Decision:
         self.data["observedGeneration"] = self._generation
@@ -39,9 +42,17 @@ class DecisionDraft(StatusDraft):
         """Shows what the job waits for, and tells for how many seconds it still may. With none left it fails."""
         self.set(shown_on, False, why.reason, why.message)
         left = deadline.seconds_left(self.since(shown_on), self._now)
+        self.set(shown_on, False, why.reason, why.message + self.until(deadline, left))
         if left <= 0:
             self.fail(end_reason, deadline.still_so(why.message))
         return left
+
+    def until(self, deadline: Deadline, left: float) -> str:
+        """The words on when a wait ends at last: by its own bound, or by one of the job's that comes first."""
+        first = min(self.due, key=lambda due: due.seconds_left, default=None)
+        if first and first.seconds_left < left:
+            return until(first.seconds_left, self._now, first.field)
+        return deadline.until(left, self._now)
 
     def fail(self, reason: StrEnum | str, message: str) -> None:
         if self.condition(ConditionType.RUNNING):

@@ -29,6 +29,14 @@ def test_a_bound_runs_from_when_the_wait_began():
     assert bound.seconds_left(after(-301), NOW) < 0
 
 
+def test_the_end_of_a_wait_is_the_same_moment_at_every_look():
+    bound = deadlines.of_inputs(TIMEOUTS)
+    said = {bound.until(bound.seconds_left(NOW, moment), moment) for moment in map(after, (0, 0.1, 7.7, 299.999))}
+    (words,) = said
+    assert words.endswith("until 2026-11-29T12:05:00Z at most (the operator's setting timeouts.waitForInputsSeconds)")
+    assert deadlines.without_until(f"no node{words}") == deadlines.without_until("no node") == "no node"
+
+
 def test_pods_have_their_grace_before_their_end_is_waited_for():
     told, not_told = host(workload(), deleted=True), host(workload())
     assert told["metadata"]["deletionTimestamp"] == CREATED

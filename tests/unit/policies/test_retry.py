@@ -43,7 +43,26 @@ KILLED = evaluator(workload(), states={"agent-evaluate": ended(137, EARLY, reaso
     ids=["deleted", "killed", "evicted", "nothing said"],
 )
 def test_a_loss_is_told_in_the_kubelets_words(pod, words):
-    assert words in retry.find_loss(Attempt(1, pod))
+    assert words in retry.find_loss(observe(), Attempt(1, pod), NOW)
+
+
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API"}
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Running"], ids=["ended", "gone"])
+def test_a_pod_that_the_cluster_took_away_is_lost_for_the_clusters_reason(phase):
+    taken = evaluator(workload(), phase=phase, conditions=[EVICTED])
+    there, ghosts = (taken, ()) if phase == "Failed" else (None, (taken,))
+    assert "EvictionByEvictionAPI: Eviction API" in retry.find_loss(observe(ghosts=ghosts), Attempt(1, there), NOW)
+
+
+def test_a_pod_that_was_told_to_end_and_is_not_reported_as_ended_is_lost_half_a_minute_after_its_grace():
+    told = evaluator(workload(), states={"agent-evaluate": running()}, phase="Running", deleted=True)
+    told["spec"]["nodeName"] = "n1"
+    # Its grace was over a minute before.
+    assert retry.find_loss(observe(), Attempt(1, told), after(-31)) is None
+    assert retry.looks_again_after(observe(), Attempt(1, told), after(-31)) == [1]
+    assert "node 'n1' does not say that it has ended" in retry.find_loss(observe(), Attempt(1, told), after(-30))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +71,7 @@ def test_a_loss_is_told_in_the_kubelets_words(pod, words):
     ids=["pending", "running", "in its grace"],
 )
 def test_an_attempt_that_may_still_end_by_itself_is_not_lost(pod):
-    assert retry.find_loss(Attempt(1, pod)) is None
+    assert retry.find_loss(observe(), Attempt(1, pod), after(-50)) is None
 
 
 def lost_before(number, **spec):

@@ -3,7 +3,7 @@
 import pytest
 
 from nhx_gym_operator.controller.attempt import Attempt
-from nhx_gym_operator.controller.draft import StatusDraft
+from nhx_gym_operator.controller.decision_draft import DecisionDraft
 from nhx_gym_operator.controller.observation import PodEvent
 from nhx_gym_operator.controller.policies import startup
 from support.controller_values import (
@@ -81,10 +81,10 @@ def test_a_pod_with_a_known_problem_comes_first():
 
 def test_a_problem_stands_on_the_condition_of_its_pod():
     of_host = host(workload(), states={"gym-host": waiting("ImagePullBackOff", "reg/host")})
-    draft = StatusDraft(job(status=accepted_status()), NOW)
+    draft = DecisionDraft(job(status=accepted_status()), NOW)
     startup.show(draft, found(evaluator(workload(), states=STARTED), of_host))
     assert [draft.condition(kind)["reason"] for kind in ("SandboxReady", "Running")] == ["ImagePullFailed"] * 2
-    draft = StatusDraft(job(status=accepted_status()), NOW)
+    draft = DecisionDraft(job(status=accepted_status()), NOW)
     startup.show(draft, found(evaluator(workload(), conditions=UNSCHEDULABLE), host(workload())))
     assert draft.condition("SandboxReady")["reason"] == "GateChecking"
     assert draft.condition("Running")["reason"] == "Unschedulable"

@@ -8,10 +8,23 @@ from datetime import datetime
 from typing import Any
 
 from .. import podview
-from ..clock import seconds_since
+from ..clock import format_end, seconds_since
 from ..settings import Timeouts
 
 Manifest = dict[str, Any]
+
+
+_UNTIL = "; it waits until "
+
+
+def until(seconds_left: float, now: datetime, bound: str) -> str:
+    """What a message about a wait ends with: when the wait is over, and which field says so."""
+    return f"{_UNTIL}{format_end(seconds_left, now)} at most ({bound})"
+
+
+def without_until(message: str) -> str:
+    """What is waited for."""
+    return message.rpartition(_UNTIL)[0] or message
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,10 @@ class Deadline:
     def seconds_left(self, since: datetime, now: datetime) -> float:
         """0 or less once it is over."""
         return self.seconds - seconds_since(since, now)
+
+    def until(self, seconds_left: float, now: datetime) -> str:
+        """What a message about the wait ends with."""
+        return until(seconds_left, now, f"the operator's setting {self.setting}")
 
     def still_so(self, message: str) -> str:
         """What was wrong all the time, as the reason of an end."""

@@ -24,7 +24,7 @@ from .. import podview
 from ..attempt import Attempt
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
-from . import backoff
+from . import backoff, deadlines
 from .retry import how_it_ended
 
 Manifest = dict[str, Any]
@@ -85,7 +85,7 @@ def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
     return None
 
 
-def readiness(observation: Observation, attempt: Attempt) -> Readiness:
+def readiness(observation: Observation, attempt: Attempt, now: datetime) -> Readiness:
     """How far the hosts are, from the evaluator if it answers, else from the host pods."""
     progress = observation.progress_of(attempt.number)
     if progress and (progress.stage is not Stage.STARTING or _all_ready(progress)):
@@ -93,8 +93,17 @@ def readiness(observation: Observation, attempt: Attempt) -> Readiness:
             words = [progress.message or "a gym host stopped answering", _last_end(observation, attempt)]
             return Readiness(False, SandboxReason.HOST_LOST, "; ".join(filter(None, words)))
         return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
-    if any(podview.is_running(host, CONTAINER_HOST) for host in attempt.hosts):
-        return Readiness(False, SandboxReason.HOST_STARTING, "the gate passed; Gym's servers are starting")
+    started = [
+        parse_time(running["startedAt"])
+        for host in attempt.hosts
+        if (running := podview.state(host, CONTAINER_HOST).get("running"))
+    ]
+    if started:
+        limit = observation.job.spec.target.gym.startup_timeout_seconds
+        left = limit - seconds_since(max(started), now)
+        words = "the gate passed; Gym's servers are starting"
+        ends = deadlines.until(left, now, "spec.target.gym.startupTimeoutSeconds")
+        return Readiness(False, SandboxReason.HOST_STARTING, words + ends)
     return Readiness(False, SandboxReason.GATE_CHECKING, "the sandbox's network policy has still to be shown to hold")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ...api.conditions import EXPECTED_WHILE_FALSE, ConditionType, RunReason
 from ...api.job import JobSpec
 from ..clock import parse_time, seconds_since
+from .deadlines import without_until
 
 
 @dataclass(frozen=True)
@@ -53,4 +54,4 @@ def waited_for(status: dict[str, Any]) -> str:
     steps = [found.get(kind) for kind in (ConditionType.ACCEPTED, ConditionType.SANDBOX_READY, ConditionType.RUNNING)]
     waiting = [entry for entry in steps if entry and entry["status"] != "True"]
     first = [entry for entry in waiting if entry["reason"] not in EXPECTED_WHILE_FALSE]
-    return next((entry["message"] for entry in [*first, *waiting]), "")
+    return without_until(next((entry["message"] for entry in [*first, *waiting]), ""))

@@ -19,9 +19,13 @@ from .. import podview
 from ..attempt import Attempt, last_evaluator
 from ..clock import format_time, parse_time, seconds_since
 from ..observation import Observation
-from . import backoff, evaluator_end
+from . import backoff, evaluator_end, nodes
 
 Manifest = dict[str, Any]
+
+
+REPORT_SECONDS = 30.0
+"""For a kubelet to report the end of a pod whose grace period is over. Ours: it takes seconds, on a busy node more."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +40,39 @@ class Verdict:
     """When the next attempt may start. None: there is none."""
 
 
-def find_loss(attempt: Attempt) -> str | None:
+def find_loss(observation: Observation, attempt: Attempt, now: datetime) -> str | None:
     """How an attempt whose pods existed was lost; None while it may still end by itself."""
     evaluator = attempt.evaluator
     if evaluator is None:
-        return f"the evaluator pod of attempt {attempt.number} is gone"
-    if podview.is_terminating(evaluator) and not podview.has_ended(evaluator):
+        why = _disruption(last_evaluator(observation, attempt))
+        return f"the evaluator pod of attempt {attempt.number} is gone" + (f": {why}" if why else "")
+    if podview.has_ended(evaluator):
+        return how_it_ended(evaluator, podview.terminated(evaluator, CONTAINER_EVALUATE))
+    if podview.is_terminating(evaluator):
         # It has its grace period to write an outcome; its end or its disappearance comes as an event.
-        return None
+        return None if seconds_to_report(evaluator, now) > 0 else unreported(evaluator)
+    timeouts = observation.installation.settings.timeouts
+    if nodes.is_given_up(evaluator, timeouts, now):
+        return nodes.words_of(evaluator, timeouts)
     ended = podview.terminated(evaluator, CONTAINER_EVALUATE)
-    if ended or podview.has_ended(evaluator):
-        return how_it_ended(evaluator, ended)
-    return None
+    return how_it_ended(evaluator, ended) if ended else None
+
+
+def looks_again_after(observation: Observation, attempt: Attempt, now: datetime) -> list[float]:
+    """Seconds until an evaluator whose node may be away is taken for lost."""
+    evaluator = attempt.evaluator
+    if evaluator is None:
+        return []
+    if podview.is_terminating(evaluator):
+        return [max(0.0, seconds_to_report(evaluator, now))]
+    ends = nodes.given_up_at(evaluator, observation.installation.settings.timeouts)
+    return [seconds_since(now, ends)] if ends and ends > now else []
+
+
+def seconds_to_report(pod: Manifest, now: datetime) -> float:
+    """How long a pod that was told to end may still take to be reported as ended; 0 or less: its node is away."""
+    over = podview.grace_over(pod)
+    return REPORT_SECONDS - seconds_since(over, now) if over else REPORT_SECONDS
 
 
 def judge(observation: Observation, attempt: Attempt, loss: str, now: datetime) -> Verdict:
@@ -80,10 +105,28 @@ def how_it_ended(pod: Manifest, ended: dict[str, Any] | None) -> str:
     name = podview.name(pod)
     status = pod.get("status", {})
     # The kubelet's own reason, such as an eviction's, says more than the signal by which it was carried out.
-    words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    words = ": ".join(filter(None, (status.get("reason"), status.get("message")))) or _disruption(pod)
     if not words and ended:
         words = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
     return f"pod {name!r} ended without an outcome: {words or 'no reason given'}"
+
+
+def _disruption(pod: Manifest | None) -> str:
+    """Why the cluster took the pod away, in its own words (condition `DisruptionTarget`); empty if it did not."""
+    entry = podview.condition(pod, "DisruptionTarget") if pod else None
+    if entry is None or entry["status"] != "True":
+        return ""
+    return ": ".join(filter(None, (entry.get("reason"), entry.get("message"))))
+
+
+def unreported(pod: Manifest) -> str:
+    """What is to be said of a pod that was told to end and of whose end nobody speaks."""
+    why = _disruption(pod)
+    node = pod["spec"].get("nodeName")
+    return (
+        f"pod {podview.name(pod)!r} was told to end{f' ({why})' if why else ''}, its grace period is over, and node "
+        f"{node!r} does not say that it has ended"
+    )
 
 
 def keeps_results(observation: Observation) -> bool:

@@ -12,7 +12,7 @@ from ...api.conditions import AcceptedReason, ConditionType, PodReason
 from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS
 from .. import podview
 from ..attempt import Attempt
-from ..draft import StatusDraft
+from ..decision_draft import DecisionDraft
 from ..observation import Observation
 from . import deadlines, podproblems
 from .deadlines import Deadline
@@ -36,7 +36,7 @@ class Waiting:
 
     @property
     def message(self) -> str:
-        return self.problem.message if self.problem else f"pod {podview.name(self.pod)!r} is starting"
+        return self.problem.message if self.problem else f"pod {podview.name(self.pod)!r} {_set_up(self.pod)}"
 
     @property
     def missing_name(self) -> str:
@@ -69,15 +69,15 @@ def has_started(attempt: Attempt) -> bool:
     )
 
 
-def show(draft: StatusDraft, found: Sequence[Waiting]) -> None:
-    """What keeps pods from running, on the condition of the pod that it concerns. The first counts most."""
+def show(draft: DecisionDraft, found: Sequence[Waiting]) -> None:
+    """What keeps pods from running and until when, on the condition of the pod that it concerns. The first counts
+    most."""
     for waiting in reversed(found):
-        if not waiting.problem:
-            continue
-        if podview.is_host(waiting.pod):
-            draft.set(ConditionType.SANDBOX_READY, False, waiting.reason, waiting.message)
+        words = waiting.message + draft.until(waiting.deadline, waiting.seconds_left)
+        if waiting.problem and podview.is_host(waiting.pod):
+            draft.set(ConditionType.SANDBOX_READY, False, waiting.reason, words)
         if not draft.is_true(ConditionType.RUNNING):
-            draft.set(ConditionType.RUNNING, False, waiting.reason, waiting.message)
+            draft.set(ConditionType.RUNNING, False, waiting.reason, words)
 
 
 def _waiting(pod: Manifest, observation: Observation, now: datetime) -> Waiting:
@@ -85,6 +85,12 @@ def _waiting(pod: Manifest, observation: Observation, now: datetime) -> Waiting:
     bound = deadlines.of_inputs if problem and problem.missing_name else deadlines.of_pods
     deadline = bound(observation.installation.settings.timeouts)
     return Waiting(pod, problem, deadline.seconds_left(podview.created(pod), now), deadline)
+
+
+def _set_up(pod: Manifest) -> str:
+    """What a pod does of which nobody complains, and whose containers don't run."""
+    node = pod["spec"].get("nodeName")
+    return f"is being set up on node {node!r}: images and volumes" if node else "is starting"
 
 
 def _works(pod: Manifest) -> bool:
