@@ -77,6 +77,16 @@ async def test_one_failed_rollout_keeps_the_good_rows_and_its_own_words(
     assert aggregates[0]["agent_metrics"]["rows"] == 8
 
 
+async def test_what_a_signal_ended_three_times_in_a_row_was_killed_and_is_no_fault_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, killed=["4"])
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, min_coverage=0.8)
+    assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.8, "killed")
+    assert "ended without a result for it, 3 times in a row" in outcome.degraded[0]
+
+
 async def test_a_result_that_is_too_large_fails_its_rollout_alone_and_is_not_collected_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

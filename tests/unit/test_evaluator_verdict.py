@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from sandboxed_gym.host.models import render_host_error
 
 from nhx_gym_operator.api.wire.plans import EvaluatorPlan
 from nhx_gym_operator.api.wire.reports import FailureClass
+from nhx_gym_operator.cli import conditions_page
 from nhx_gym_operator.evaluator.rollouts import Failure, innermost, judge, rollouts_of
 from nhx_gym_operator.evaluator.verdict import describe_failures, verdict
 from unit.evaluator_fakes import make_plan
@@ -55,6 +57,11 @@ def test_the_most_frequent_class_names_the_failure() -> None:
         ({"reward": 10**400}, FailureClass.ENVIRONMENT),
         ({}, FailureClass.ENVIRONMENT),
         ({"reward": 0.0, "_ng_failure_class": "skipped"}, FailureClass.ENVIRONMENT),
+        ({"reward": 0.0, "_ng_failure_class": ["judge_failed"]}, FailureClass.ENVIRONMENT),
+        ({"reward": 0.0, "_ng_failure_class": "kill_shaped"}, FailureClass.KILLED),
+        ({"reward": 0.0, "_ng_failure_class": "timeout_exceeded"}, FailureClass.TIMEOUT),
+        ({"reward": 0.0, "_ng_failure_class": "transient"}, FailureClass.TRANSIENT),
+        ({"reward": 0.0, "_ng_failure_class": "legitimate"}, FailureClass.LEGITIMATE),
         ({"reward": 0.0, "_ng_no_persist": True}, FailureClass.KILLED),
         ({"reward": 0.0, "response": {"output": [], "usage": {"input_tokens": 0}}}, FailureClass.ENVIRONMENT),
         ({"reward": 0.0, "response": {"output": [], "usage": {"input_tokens": 9}}}, 0.0),
@@ -63,6 +70,21 @@ def test_the_most_frequent_class_names_the_failure() -> None:
 def test_a_reward_is_what_the_sdk_takes_for_one(result: dict[str, object], expected: object) -> None:
     judged = judge(result, "reward")
     assert (judged.failure_class if isinstance(judged, Failure) else judged) == expected
+
+
+def test_what_gym_calls_terminal_is_final_and_its_words_are_kept() -> None:
+    row = {"reward": 0.0, "_ng_failure_class": "timeout_exceeded", "error_message": "after 600 s"}
+    judged, final = judge(row, "reward"), judge(row | {"_ng_failure_terminal": True}, "reward")
+    assert isinstance(judged, Failure) and isinstance(final, Failure)
+    assert (judged.is_final, final.is_final) == (False, True)
+    assert final.message == "Gym reports timeout_exceeded: after 600 s"
+
+
+def test_the_page_of_results_has_each_class_with_when_it_is_given() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/results.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `(\w+)` \| (.+) \|$", page.partition("| class | when |")[2].partition("\n\n")[0], re.M)
+    assert dict(table) == conditions_page.meanings(FailureClass)
+    assert [name for name, _ in table] == [failure_class.value for failure_class in FailureClass]
 
 
 def test_of_errors_that_gyms_servers_wrapped_the_innermost_is_shown_readably() -> None:

@@ -29,6 +29,8 @@ SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
 """Failures that a later attempt of the job tries once more. The others would end the same way."""
 LAST_CALL_S = 60.0
 """Beyond a model's own deadline: by then its call is counted, answered or not."""
+_OF_ANY_CAUSE = frozenset({FailureClass.ENVIRONMENT, FailureClass.LEGITIMATE})
+"""What a model call that failed for good explains better: code that was left without an answer."""
 _TOO_DEEP = Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply")
 
 log = logging.getLogger(__name__)
@@ -136,7 +138,7 @@ class Collection:
         model call without an answer is never a reward."""
         judged = answer if isinstance(answer, Failure) else self._judge(answer)
         spoiled, used = self.calls.rollout_ended(rollout.key, answer, rewarded=not isinstance(judged, Failure))
-        if spoiled and (not isinstance(judged, Failure) or judged.failure_class is FailureClass.ENVIRONMENT):
+        if spoiled and (not isinstance(judged, Failure) or judged.failure_class in _OF_ANY_CAUSE):
             judged = spoiled.failure
         usage = {name: model.model_dump(exclude_defaults=True) for name, model in used.items()}
         if not isinstance(judged, Failure) and not isinstance(answer, Failure):

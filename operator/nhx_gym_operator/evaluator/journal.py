@@ -290,7 +290,10 @@ class Journal:
             self.failures.pop(key, None)
         elif key not in self._taken:
             self.failures[key] = Failure(
-                FailureClass(record["failure_class"]), record["message"], record.get("model_usage", {})
+                FailureClass(record["failure_class"]),
+                record["message"],
+                record.get("model_usage", {}),
+                record.get("is_final", False),
             )
 
     def _check(self, found: dict[str, Any]) -> None:

@@ -34,6 +34,15 @@ MAX_FAILURE_MESSAGE = 2000
 MAX_ATTEMPTS = 1000
 """A higher `_ng_attempt_index` is none of Gym's. The SDK makes a file name of it."""
 
+_CLASSES_OF_GYM = {
+    "kill_shaped": FailureClass.KILLED,
+    "timeout_exceeded": FailureClass.TIMEOUT,
+    "transient": FailureClass.TRANSIENT,
+    "legitimate": FailureClass.LEGITIMATE,
+}
+"""What Gym's agents put into `_ng_failure_class` (`responses_api_agents/stirrup_agent/app.py` and `pinchbench/app.py` of
+nemo_gym 0.5.0). Any other word of theirs is an environment's own."""
+_WORDS_OF_GYM = ("error", "error_message", "exception", "failure_reason")
 _WRAPPED = "calling an inner server: "
 """How `exception_handling_middleware` of nemo_gym 0.5.0 introduces the answer it passes on."""
 _REFUSED = '{"detail":[{'
@@ -62,6 +71,8 @@ class Failure:
     """Much of it is the environment's word: bounded, and without what a terminal would act upon."""
     model_usage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the gateway counted of its model calls, by model: `ModelUsage` without what is nothing."""
+    is_final: bool = False
+    """Gym says that it is never to be tried again (`_ng_failure_terminal`)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", readable(self.message[:MAX_FAILURE_MESSAGE]))
@@ -150,8 +161,12 @@ def judge(result: Mapping[str, Any], reward_key: str) -> float | Failure:
     if result.get("_ng_no_persist"):
         return Failure(FailureClass.KILLED, _said(result, "Gym's agent was stopped before it finished"))
     if result.get("_ng_failure_class") is not None:
-        label = f"Gym reports {result['_ng_failure_class']}"
-        return Failure(FailureClass.ENVIRONMENT, _said(result, label))
+        name = str(result["_ng_failure_class"])
+        return Failure(
+            _CLASSES_OF_GYM.get(name, FailureClass.ENVIRONMENT),
+            _said(result, f"Gym reports {name}"),
+            is_final=result.get("_ng_failure_terminal") is True,
+        )
     if reward_key not in result:
         return Failure(FailureClass.ENVIRONMENT, f"the verifier returned no {reward_key!r}")
     raw = result[reward_key]
@@ -191,5 +206,5 @@ def _dotted(place: str) -> str:
 
 
 def _said(result: Mapping[str, Any], label: str) -> str:
-    words = next((result[key] for key in ("error", "exception", "failure_reason") if result.get(key)), None)
+    words = next((result[key] for key in _WORDS_OF_GYM if result.get(key)), None)
     return f"{label}: {words}" if words else label

@@ -50,17 +50,24 @@ class CanaryReport(Message):
 
 
 class FailureClass(StrEnum):
-    """Why a rollout has no reward."""
+    """Why a rollout has no reward. `docs/results.md` has the same table."""
 
     KILLED = "killed"
+    """What ran it was taken away: hosts went away under it three times, Gym says that its agent was stopped, or the job
+    ended before it was collected."""
     TIMEOUT = "timeout"
+    """It, or a model call of it, did not end within its deadline."""
     TRANSIENT = "transient"
-    """A model call failed for a passing reason, and its retries ran out."""
+    """A model call failed for a passing reason, and its retries ran out; or Gym's agent says that its verifier failed
+    so."""
     MODEL = "model"
     """The model server refused a call for good."""
     CONTEXT = "context"
     """A prompt outgrew the model's context."""
     ENVIRONMENT = "environment"
+    """Gym's servers answered with an error, or with something that is no reward."""
+    LEGITIMATE = "legitimate"
+    """Gym's agent says that an error of its own code, or of the task's, ended it."""
     BUDGET = "budget"
     """The job had spent the model calls, tokens or seconds that it may."""
 

@@ -113,7 +113,12 @@ class InContainer:
         for rollout in missing.values():
             words = f"`gym eval run` ended without a result for it, {idle_runs} times in a row"
             words = self._last_run.with_log(words) if self._last_run else words
-            await record(rollout, Failure(FailureClass.ENVIRONMENT, words[:MAX_FAILURE_MESSAGE]))
+            await record(rollout, Failure(self._class_of_no_result(), words[:MAX_FAILURE_MESSAGE]))
+
+    def _class_of_no_result(self) -> FailureClass:
+        """A signal, such as that of a node without memory, is nothing that the environment did."""
+        code = self._last_run.returncode if self._last_run else None
+        return FailureClass.KILLED if code is not None and code < 0 else FailureClass.ENVIRONMENT
 
     async def aggregate(
         self, rollouts: Sequence[Rollout], results: Mapping[RolloutKey, Mapping[str, Any]]
