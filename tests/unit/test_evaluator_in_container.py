@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,28 @@ async def test_one_failed_rollout_keeps_the_good_rows_and_its_own_words(
         outcome = await finish(w, min_coverage=0.8)
     assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.8, "environment")
     assert "no such table" in outcome.degraded[0]
+    aggregates = json.loads((gym_run(w) / "rollouts_aggregate_metrics.json").read_text())
+    assert aggregates[0]["agent_metrics"]["rows"] == 8
+
+
+async def test_failed_rollouts_alone_are_run_again_and_as_often_as_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+
+    async def answer(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        number = prompt_of(body).split()[-1]
+        asked[number] += 1
+        status = 503 if number == "1" and asked[number] <= 2 else 200
+        return web.json_response(chat(number), status=status)
+
+    behave(monkeypatch, fail=["4"])
+    async with world(tmp_path, hosts=0) as w:
+        w.model.answer = answer
+        outcome = await finish(w, retry_failed=1, min_coverage=0.8)
+    assert (outcome.state, outcome.coverage, outcome.failure_class) == ("Complete", 0.8, "environment")
+    assert (outcome.progress.done, outcome.progress.failed) == (8, 2)
+    assert asked == {"0": 2, "1": 4, "2": 2, "3": 2, "4": 4}
     aggregates = json.loads((gym_run(w) / "rollouts_aggregate_metrics.json").read_text())
     assert aggregates[0]["agent_metrics"]["rows"] == 8
 

@@ -60,6 +60,19 @@ async def test_a_failure_is_replaced_by_a_later_result(tmp_path: Path) -> None:
     assert again.results.keys() == {KEY} and not again.failures
 
 
+async def test_how_often_a_rollout_failed_is_known_to_whoever_opens_it_again(tmp_path: Path) -> None:
+    other = RolloutKey(1, 1)
+    journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
+    for key in (KEY, other, other, other):
+        await journal.add_failure(key, "task", KILLED)
+    await journal.add_result(KEY, "task", {}, 1.0)
+    await journal.close()
+    again = Journal.open(tmp_path / "journal.jsonl", HEADER)
+    assert again.failed_tries == journal.failed_tries == {other: 3}
+    assert not await again.add_failure(KEY, "task", KILLED) and again.failed_tries == {other: 3}
+    await again.close()
+
+
 async def test_environments_of_earlier_attempts_are_known_where_they_were_others(tmp_path: Path) -> None:
     others = []
     for digest in ("sha256:a", "sha256:a", "sha256:b"):

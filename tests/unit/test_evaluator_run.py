@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+from collections import Counter
 from copy import deepcopy
 from io import FileIO
 from pathlib import Path
@@ -152,6 +153,88 @@ async def test_a_failed_rollout_costs_only_itself_and_is_no_zero(tmp_path: Path)
     failed = [trial for trial in trials if trial["status"] == "failed"]
     assert len(trials) == 10 and len(failed) == 2
     assert all(trial["error"]["type"] == "environment" for trial in failed)
+
+
+def failing(*rows: str, times: int = 1) -> Any:
+    """A model that is out of order the first `times` times that one of these rows' rollouts asks it."""
+    asked: Counter[str] = Counter()
+
+    async def answer(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        number = prompt_of(body).split()[-1]
+        asked[number] += 1
+        if number in rows and asked[number] <= times:
+            return web.json_response({"error": {"message": "out of order"}}, status=503)
+        return web.json_response(chat(number))
+
+    return answer
+
+
+def failed_tries(w: World) -> Counter[tuple[int, int]]:
+    """How often the journal says that a rollout failed, by task and repeat."""
+    records = [line["record"] for line in json_lines(w.paths.journal)]
+    return Counter((each["task"], each["rollout"]) for each in records if each["kind"] == "failure")
+
+
+async def test_a_failed_rollout_alone_is_run_again_once_all_others_have_ended(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.model.answer = failing("2", times=2)
+        outcome = await finish(w.evaluation(w.plan(ROWS, retry_failed=1)), *w.hosts)
+    assert (outcome.state, outcome.reason, outcome.coverage) == ("Complete", "AllRolloutsRecorded", 1.0)
+    assert (outcome.progress.done, outcome.progress.failed) == (10, 0)
+    assert outcome.progress.mean_reward == outcome.aggregates[0].value == 1.0
+    assert sorted(w.hosts[0].rollouts[:10]) == ALL and sorted(w.hosts[0].rollouts[10:]) == [(2, 0), (2, 1)]
+    assert failed_tries(w) == {(2, 0): 1, (2, 1): 1}
+    used = {(each["_ng_task_index"], each["_ng_rollout_index"]): each["models"]["policy"] for each in usage_lines(w)}
+    assert all((used[key].get("failed_calls", 0), used[key]["calls"]) == (int(key[0] == 2), 1) for key in ALL)
+    aggregates = json.loads((bundle(w.paths) / "gym_run" / "rollouts_aggregate_metrics.json").read_text())
+    assert aggregates[0]["agent_metrics"]["rows"] == 10
+
+
+def usage_lines(w: World) -> list[dict[str, Any]]:
+    return json_lines(bundle(w.paths) / "model_usage.jsonl")
+
+
+async def test_a_rollout_that_goes_on_failing_is_run_as_often_as_was_asked_for(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.model.answer = failing("2", times=100)
+        outcome = await finish(w.evaluation(w.plan(ROWS, retry_failed=2, min_coverage=0.8)), *w.hosts)
+    assert (outcome.coverage, outcome.failure_class) == (0.8, "transient")
+    assert (outcome.progress.done, outcome.progress.failed) == (8, 2)
+    assert failed_tries(w) == {(2, 0): 3, (2, 1): 3}
+    assert len(w.hosts[0].rollouts) == 8 + 2 * 3
+
+
+async def test_an_evaluator_that_starts_again_does_not_begin_to_count_anew(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.model.answer = failing("2", times=100)
+        for attempt, retries, tries in ((1, 0, 1), (2, 0, 1), (3, 1, 2), (4, 1, 2)):
+            plan = w.plan(ROWS, attempt=attempt, retry_failed=retries, min_coverage=0.8)
+            outcome = await finish(w.evaluation(plan), *w.hosts)
+            assert (outcome.progress.done, outcome.progress.failed) == (8, 2)
+            assert failed_tries(w) == {(2, 0): tries, (2, 1): tries}, attempt
+        w.model.answer = None
+        outcome = await finish(w.evaluation(w.plan(ROWS, attempt=5, retry_failed=2)), *w.hosts)
+    assert (outcome.state, outcome.progress.done, outcome.progress.failed) == ("Complete", 10, 0)
+    assert len(w.hosts[0].rollouts) == 8 + 2 * 3
+
+
+async def test_what_gym_calls_terminal_is_not_run_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        failed = {"_ng_failure_class": "legitimate", "error_message": "no such tool"}
+        w.hosts[0].marks = {"1": failed, "3": failed | {"_ng_failure_terminal": True}}
+        outcome = await finish(w.evaluation(w.plan(ROWS, retry_failed=1, min_coverage=0.6)), *w.hosts)
+    assert (outcome.coverage, outcome.failure_class) == (0.6, "legitimate")
+    assert "no such tool" in outcome.degraded[0]
+    assert failed_tries(w) == {(1, 0): 2, (1, 1): 2, (3, 0): 1, (3, 1): 1}
+
+
+async def test_once_the_tokens_are_used_nothing_is_run_again(tmp_path: Path) -> None:
+    bound = Bound(value=2 * 120, setting="spec.limits.tokens")
+    async with world(tmp_path) as w:
+        plan = w.plan(ROWS, retry_failed=5, max_tokens=bound, target=target(concurrency=1))
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+    assert (outcome.state, outcome.reason, outcome.failure_class) == ("Failed", "TokenLimitReached", "budget")
+    assert len(w.hosts[0].rollouts) == len(set(w.hosts[0].rollouts))
 
 
 async def test_too_little_coverage_fails_the_job_and_still_shows_what_was_scored(tmp_path: Path) -> None:

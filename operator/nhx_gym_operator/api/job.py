@@ -88,6 +88,13 @@ class JobSpec(ApiModel):
         description="Smallest share of rollouts with a reward for the job to succeed. Below 1.0 a "
         "job that lacks some is Complete and Degraded.",
     )
+    retry_failed: Annotated[int, ours("further tries of a failed rollout")] = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="How many more times a failed rollout is run, over all attempts of the job, once every other one "
+        "has ended. Never run again: one with a reward, of the class `budget`, or that Gym calls terminal.",
+    )
     parallelism: Annotated[int, run_config("parallelism")] = Field(
         default=4, ge=1, le=256, description="Tasks scored at once. Does not speed up collection."
     )

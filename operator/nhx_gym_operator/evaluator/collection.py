@@ -18,6 +18,7 @@ from .collect import AggregatesMissing, Collector
 from .errors import JobFailed
 from .gateway import ModelGateway
 from .journal import Journal
+from .metering import sums
 from .progress import ProgressState
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure, Rollout, judge, stamped_result
@@ -25,8 +26,6 @@ from .trials import NOT_COLLECTED
 from .untrusted import gym_aggregates
 from .verdict import MAX_OUTCOME_MESSAGE
 
-SENT_AGAIN = frozenset({FailureClass.KILLED, FailureClass.TRANSIENT})
-"""Failures that a later attempt of the job tries once more. The others would end the same way."""
 LAST_CALL_S = 60.0
 """Beyond a model's own deadline: by then its call is counted, answered or not."""
 _OF_ANY_CAUSE = frozenset({FailureClass.ENVIRONMENT, FailureClass.LEGITIMATE})
@@ -55,11 +54,12 @@ class Collection:
     async def run(self, collector: Collector, rollouts: list[Rollout]) -> list[dict[str, Any]] | None:
         """Collect; returns Gym's aggregates, if there are any. Raises `JobFailed` if there is nothing to score."""
         self.rollouts = rollouts
+        self._count_recorded()
         missing = self._missing()
         log.info("%d of %d rollouts are to be collected", len(missing), len(rollouts))
         try:
             async with collector:
-                if missing:
+                if missing or self._to_run_again():
                     self.progress.stage = Stage.COLLECTING
                     await self._collect(collector, missing)
                 self.progress.stage = Stage.SCORING
@@ -81,25 +81,34 @@ class Collection:
             return NOT_COLLECTED
         return Failure(self.stopped.failure_class or FailureClass.KILLED, f"not collected: {self.stopped.message}")
 
-    def _missing(self) -> list[Rollout]:
-        """What is to be collected; counts what needs not be."""
-        missing = []
+    def _count_recorded(self) -> None:
         for rollout in self.rollouts:
-            reward, failure = self.journal.results.reward(rollout.key), self.journal.failures.get(rollout.key)
+            reward = self.journal.results.reward(rollout.key)
             if reward is not None:
                 self.progress.recorded(reward)
-            elif failure is not None and failure.failure_class not in SENT_AGAIN:
+            elif rollout.key in self.journal.failures:
                 self.progress.failed_one()
-            else:
-                missing.append(rollout)
-        return missing
+
+    def _missing(self) -> list[Rollout]:
+        """What has not ended yet in any attempt."""
+        results, failures = self.journal.results, self.journal.failures
+        return [each for each in self.rollouts if each.key not in results and each.key not in failures]
+
+    def _to_run_again(self) -> list[Rollout]:
+        """What has failed, and not as often as it may."""
+        tries, failures = self.journal.failed_tries, self.journal.failures
+        return [
+            each
+            for each in self.rollouts
+            if 0 < tries[each.key] <= self.plan.retry_failed and _may_end_otherwise(failures[each.key])
+        ]
 
     async def _collect(self, collector: Collector, missing: list[Rollout]) -> None:
         limit, idle = self.plan.target.collection_timeout_s, self._idle_limit()
         started = time.monotonic()
         try:
             async with asyncio.timeout(limit) as whole, self._watched(idle) as watched:
-                await collector.collect(missing, self._record, lambda: self.gateway.spent() is not None)
+                await self._rounds(collector, missing)
         except TimeoutError:
             if whole.expired():
                 message = f"collection did not end within {limit:g} s (spec.target.gym.collectionTimeoutSeconds)"
@@ -115,23 +124,35 @@ class Collection:
         finally:
             await self.journal.settle()
         spent = self.gateway.spent()
-        if spent and self.stopped is None and any(self._was_cut_off(rollout) for rollout in missing):
+        if spent and self.stopped is None and any(self._was_cut_off(rollout) for rollout in self.rollouts):
             self.stopped = JobFailed(spent.reason, spent.words, FailureClass.BUDGET)
         seconds = time.monotonic() - started
         log.info("%d rollouts in %.1f s, %.1f a second", len(missing), seconds, len(missing) / seconds)
 
+    async def _rounds(self, collector: Collector, missing: list[Rollout]) -> None:
+        """First what has not ended yet, then what failed: by then a passing trouble has had time to pass."""
+        while missing or (missing := self._to_run_again()):
+            await collector.collect(missing, self._record, self._is_spent)
+            if self._is_spent():
+                return
+            missing = []
+
+    def _is_spent(self) -> bool:
+        return self.gateway.spent() is not None
+
     async def _record(self, rollout: Rollout, answer: Mapping[str, Any] | Failure) -> None:
         """Judge one answer and write it down. Nothing that an answer holds ends the collection of others."""
         judged, result = self._judged(rollout, answer)
+        had_failed = rollout.key in self.journal.failures
         if isinstance(judged, Failure):
             log.warning("rollout %s failed (%s): %s", tuple(rollout.key), judged.failure_class, judged.message)
             self._signs += judged.failure_class is not FailureClass.TIMEOUT
-            if await self.journal.add_failure(rollout.key, rollout.task_id, judged):
+            if await self.journal.add_failure(rollout.key, rollout.task_id, judged) and not had_failed:
                 self.progress.failed_one()
             return
         self._signs += 1
         if await self.journal.add_result(rollout.key, rollout.task_id, result, judged):
-            self.progress.recorded(judged)
+            (self.progress.made_good if had_failed else self.progress.recorded)(judged)
 
     def _judged(self, rollout: Rollout, answer: Mapping[str, Any] | Failure) -> tuple[float | Failure, dict[str, Any]]:
         """The reward of what came, with the result as it is kept, or why it has none. What an environment made of a
@@ -140,7 +161,9 @@ class Collection:
         spoiled, used = self.calls.rollout_ended(rollout.key, answer, rewarded=not isinstance(judged, Failure))
         if spoiled and (not isinstance(judged, Failure) or judged.failure_class in _OF_ANY_CAUSE):
             judged = spoiled.failure
+        earlier = self.journal.failures.get(rollout.key)
         usage = {name: model.model_dump(exclude_defaults=True) for name, model in used.items()}
+        usage = sums(earlier.model_usage, usage) if earlier else usage
         if not isinstance(judged, Failure) and not isinstance(answer, Failure):
             try:
                 return judged, stamped_result(rollout, answer, usage)
@@ -202,3 +225,7 @@ class Collection:
             return None
         self.lacks += [f"runner.gym.* lacks {words}" for words in left_out]
         return aggregates
+
+
+def _may_end_otherwise(failure: Failure) -> bool:
+    return not failure.is_final and failure.failure_class is not FailureClass.BUDGET

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import FileIO
@@ -121,6 +122,8 @@ class Journal:
     header: JournalHeader
     results: Results = field(init=False)
     failures: dict[RolloutKey, Failure] = field(default_factory=dict)
+    failed_tries: Counter[RolloutKey] = field(default_factory=Counter)
+    """How often each of them was tried to its end, over all attempts."""
     usage: dict[str, Counted] = field(default_factory=dict)
     measure: Callable[[], Mapping[str, Counted]] | None = None
     environments: list[str] = field(default_factory=list)
@@ -159,8 +162,7 @@ class Journal:
         `JournalUnwritable`, as all that records does: from the first time on that anything could not be written."""
         if key in self._taken:
             return False
-        self._taken.add(key)
-        self.failures.pop(key, None)
+        self._has_result(key)
         record = {"kind": "result", **key._asdict(), "task_id": task_id, "reward": reward, "result": result}
         await self._append(record, key, reward)
         return True
@@ -169,7 +171,7 @@ class Journal:
         """Record that a rollout has no reward. False if it has one."""
         if key in self._taken:
             return False
-        self.failures[key] = failure
+        self._has_failed(key, failure)
         await self._append({"kind": "failure", **key._asdict(), "task_id": task_id, **vars(failure)})
         return True
 
@@ -286,15 +288,19 @@ class Journal:
         key = RolloutKey(record["task"], record["rollout"])
         if kind == "result":
             self.results.put(key, _Place(offset, size, record["reward"]))
-            self._taken.add(key)
-            self.failures.pop(key, None)
+            self._has_result(key)
         elif key not in self._taken:
-            self.failures[key] = Failure(
-                FailureClass(record["failure_class"]),
-                record["message"],
-                record.get("model_usage", {}),
-                record.get("is_final", False),
-            )
+            failure_class, usage = FailureClass(record["failure_class"]), record.get("model_usage", {})
+            self._has_failed(key, Failure(failure_class, record["message"], usage, record.get("is_final", False)))
+
+    def _has_result(self, key: RolloutKey) -> None:
+        self._taken.add(key)
+        self.failures.pop(key, None)
+        self.failed_tries.pop(key, None)
+
+    def _has_failed(self, key: RolloutKey, failure: Failure) -> None:
+        self.failures[key] = failure
+        self.failed_tries[key] += 1
 
     def _check(self, found: dict[str, Any]) -> None:
         if found.pop("version") != _VERSION:

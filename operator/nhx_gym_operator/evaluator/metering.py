@@ -91,6 +91,17 @@ def count(usage: ModelUsage, cost: CallCost) -> None:
         usage.unmetered_calls += 1
 
 
+def sums(some: Mapping[str, Mapping[str, Any]], more: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Two tries of one rollout together: by model, counters of `ModelUsage` without what is nothing."""
+    return {
+        model: {
+            name: round(some.get(model, {}).get(name, 0) + more.get(model, {}).get(name, 0), 3)
+            for name in (*some.get(model, {}), *more.get(model, {}))
+        }
+        for model in (*some, *more)
+    }
+
+
 class Counted(ModelUsage):
     """What was counted for one model over all attempts, as the evaluator keeps it."""
 

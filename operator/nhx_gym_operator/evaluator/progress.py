@@ -32,6 +32,11 @@ class ProgressState:
         self.done += 1
         self._reward_sum += reward
 
+    def made_good(self, reward: float) -> None:
+        """One that had failed was run again, and has a reward now."""
+        self.failed -= 1
+        self.recorded(reward)
+
     def taken_back(self, reward: float) -> None:
         """One that was recorded turned out to be none."""
         self.done, self.failed = self.done - 1, self.failed + 1

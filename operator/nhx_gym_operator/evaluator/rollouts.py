@@ -40,8 +40,8 @@ _CLASSES_OF_GYM = {
     "transient": FailureClass.TRANSIENT,
     "legitimate": FailureClass.LEGITIMATE,
 }
-"""What Gym's agents put into `_ng_failure_class` (`responses_api_agents/stirrup_agent/app.py` and `pinchbench/app.py` of
-nemo_gym 0.5.0). Any other word of theirs is an environment's own."""
+"""What agents of nemo_gym 0.5.0 put into `_ng_failure_class` (`responses_api_agents/stirrup_agent/app.py` and
+`pinchbench/app.py`). Any other word there is an environment's own."""
 _WORDS_OF_GYM = ("error", "error_message", "exception", "failure_reason")
 _WRAPPED = "calling an inner server: "
 """How `exception_handling_middleware` of nemo_gym 0.5.0 introduces the answer it passes on."""

@@ -50,6 +50,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         hosts=workload.hosts,
         environment=workload.spec.target.gym.environment is not None,
         min_coverage=spec.min_coverage,
+        retry_failed=spec.retry_failed,
         parallelism=spec.parallelism,
         fail_fast=spec.fail_fast,
         labels=dict(spec.labels),

@@ -145,6 +145,8 @@ class EvaluatorPlan(Message):
     environment: bool = False
     """A staged environment lies in `ENVIRONMENT_DIR`."""
     min_coverage: float
+    retry_failed: int = 0
+    """How many more times a failed rollout is run."""
     parallelism: int
     fail_fast: bool = False
     labels: dict[str, str] = Field(default_factory=dict)
