@@ -59,8 +59,10 @@ test-helm3: $(VENV)/installed ## the chart, with the other major version of Helm
 	HELM="$$(python3 -c 'from devcluster import paths; print(paths.bin_path("helm3"))')" $(PYTEST) tests/unit/test_chart.py
 
 .PHONY: test-checks
-test-checks: $(VENV)/installed helm ## what the chart and the operator make, judged by kube-score
+test-checks: $(VENV)/installed helm ## what the chart and the operator make, judged by kube-score and checkov
 	$(DEVCLUSTER) build kube-score
+	$(PYTHON) -m venv $(VENV)/checks
+	$(BIN)/uv pip sync --quiet --python $(VENV)/checks/bin/python --require-hashes requirements-checks.lock
 	$(PYTEST) -m nightly tests/unit/test_chart_checks.py
 
 .PHONY: test-named-cluster
@@ -130,8 +132,9 @@ format: $(VENV)/installed ## format the code
 	$(BIN)/ruff format .
 
 .PHONY: lock
-lock: $(VENV)/installed ## resolve requirements-dev.lock anew
+lock: $(VENV)/installed ## resolve the locked requirements of tests and checks anew
 	$(BIN)/uv pip compile --generate-hashes --no-header --python-version 3.12 --extra dev pyproject.toml -o requirements-dev.lock
+	echo 'checkov==3.3.30' | $(BIN)/uv pip compile --generate-hashes --no-header --python-version 3.12 - -o requirements-checks.lock
 
 $(VENV)/installed: requirements-dev.lock
 	@[ -n "$(PYTHON)" ] || { echo "No Python >= 3.12 with venv found: install one, or name it with PYTHON=/path/to/python" >&2; exit 1; }

@@ -1,9 +1,11 @@
-"""What the chart and the operator make, judged by kube-score. Each finding is mended, or has its reason here."""
+"""What the chart and the operator make, judged by kube-score and checkov. Each finding is mended, or has its reason
+here."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +40,23 @@ OF_JOBS = EVERYWHERE | {
 }
 
 
+CHECKOV = Path(__file__).resolve().parents[2] / ".venv/checks/bin/checkov"
+CHECKOV_EVERYWHERE = {
+    "CKV_K8S_11": CHART["container-resources"] + "; of a job's pods, " + OF_JOBS["container-resources"],
+    "CKV_K8S_15": EVERYWHERE["container-image-pull-policy"],
+    "CKV_K8S_40": EVERYWHERE["container-security-context-user-group-id"],
+    "CKV_K8S_43": "the chart names its images by the version that it is of; an administrator may set digests",
+}
+CHECKOV_CHART = CHECKOV_EVERYWHERE | {
+    "CKV_K8S_38": "the operator is who speaks with the API server; no pod of a job is given a token",
+    "CKV2_K8S_6": CHART["pod-networkpolicy"],
+}
+CHECKOV_OF_JOBS = CHECKOV_EVERYWHERE | {
+    "CKV_K8S_8": "a pod that evaluates is not started anew for being slow: deadlines and the idle limit end it",
+    "CKV_K8S_9": OF_JOBS["pod-probes"],
+}
+
+
 def findings(*objects: dict[str, Any]) -> set[tuple[str, str, str]]:
     """Check, object and container of all that kube-score finds wanting."""
     binary = modules.binary("kube-score")
@@ -53,6 +72,18 @@ def findings(*objects: dict[str, Any]) -> set[tuple[str, str, str]]:
         if not check["skipped"] and check["grade"] < GOOD
         for comment in check["comments"] or ()
     }
+
+
+def of_checkov(folder: Path, *objects: dict[str, Any]) -> set[str]:
+    """Ids of the checks that any of the objects fails. One without a namespace is the release's."""
+    assert CHECKOV.is_file(), "make test-checks installs it"
+    placed = [each | {"metadata": {"namespace": "operators"} | each["metadata"]} for each in objects]
+    (folder / "objects.yaml").write_text(yaml.safe_dump_all(placed))
+    command = [CHECKOV, "--directory", folder, "--framework=kubernetes", "--skip-download", "--output=json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    judged = json.loads(done.stdout)
+    assert judged["summary"]["passed"] and not judged["summary"]["parsing_errors"], done.stderr
+    return {check["check_id"] for check in judged["results"]["failed_checks"]}
 
 
 def made_for_jobs() -> list[dict[str, Any]]:
@@ -87,10 +118,19 @@ def test_all_that_is_found_in_a_jobs_objects_is_explained() -> None:
     assert {entry for entry in found if entry[0] == "container-resources" and entry[2] == "gym-host"} == set()
 
 
-def test_a_pod_without_any_bound_is_found_out() -> None:
+@pytest.mark.parametrize(("what", "explained"), [("chart", CHECKOV_CHART), ("jobs", CHECKOV_OF_JOBS)])
+def test_all_that_checkov_finds_is_explained(tmp_path: Path, what: str, explained: dict[str, str]) -> None:
+    chart = [each for each in render(watchNamespaces=["team"]) if each["kind"] != "CustomResourceDefinition"]
+    found = of_checkov(tmp_path, *(chart if what == "chart" else made_for_jobs()))
+    assert found - explained.keys() == set()
+    assert explained.keys() - found == set(), "what is no longer found needs no explanation"
+
+
+def test_a_pod_without_any_bound_is_found_out(tmp_path: Path) -> None:
     """The checks check."""
     host = pods.host_pod(workload(), 0)
     (container,) = host["spec"]["containers"]
     container |= {"resources": {}, "securityContext": {"privileged": True}}
     found = {check for check, _, where in findings(host) if where == "gym-host"}
     assert {"container-resources", "container-security-context-privileged"} <= found
+    assert {"CKV_K8S_13", "CKV_K8S_16"} <= of_checkov(tmp_path, host), "no memory limit, and privileged"
