@@ -1,5 +1,7 @@
 """A FileSet's status: what the operator can see itself, and what the pods of jobs report."""
 
+import tracemalloc
+
 import pytest
 
 from nhx_gym_operator.api.conditions import AcceptedReason
@@ -121,3 +123,19 @@ def test_a_changed_spec_is_unknown_until_a_job_has_read_it_as_it_is_now():
     assert status_of(changed, None, report())[1]["reason"] == "NotReadYet"
     status, entry = status_of(changed, None, report("sha256:bb", time="2026-11-29T13:00:00Z", generation=3))
     assert status["digest"] == "sha256:bb" and "changed" not in entry["message"]
+
+
+def test_one_large_key_under_many_paths_is_read_once_and_described_as_staging_would(tmp_path):
+    items = [{"key": "big", "path": f"copy-{number}"} for number in range(200)]
+    found = file_set({"configMap": {"name": "files", "items": items}})
+    text = "x" * 1_000_000
+    tracemalloc.start()
+    described = config_map_content(found, found.spec.source.config_map, {"data": {"big": text}})
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 5_000_000
+    for number in range(200):
+        (tmp_path / f"copy-{number}").symlink_to(tmp_path / "copy-0") if number else (tmp_path / "copy-0").write_text(
+            text
+        )
+    assert (described.digest, described.bytes) == (tree_digest(tmp_path), 200 * len(text))

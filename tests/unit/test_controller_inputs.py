@@ -163,3 +163,14 @@ async def test_a_set_that_an_older_definition_admitted_is_missing_by_its_field()
     older["spec"]["purpose"] = "something"
     found = await InputReader(CachedReads(Objects(filesets_mine=older))).files_of("team", "mine", Purpose.DATASET)
     assert found.reason is AcceptedReason.FILESET_NOT_RESOLVED and "spec.purpose" in found.message
+
+
+async def test_nothing_large_is_held_and_nothing_for_longer_than_it_counts():
+    time = [0.0]
+    large = {"data": {"rows": "x" * 1_000_000}}
+    reads = CachedReads(Objects(configmaps_large=large, configmaps_small=FILES), clock=lambda: time[0])
+    assert await reads.get(CONFIG_MAPS, "team", "large") == large
+    for time[0] in (0.0, 5.0):
+        await reads.get(CONFIG_MAPS, "team", "small")
+        await reads.get(CONFIG_MAPS, f"team-{time[0]:.0f}", "small")
+    assert {key[1:] for key in reads._held} == {("team", "small"), ("team-5", "small")}

@@ -166,3 +166,13 @@ def test_what_a_file_system_keeps_for_itself_is_no_file_of_the_set(tmp_path: Pat
 def test_names_with_dots_are_files_where_the_source_is_no_config_map(tmp_path: Path) -> None:
     source = write(tmp_path / "source", FILES | {"..hidden": "", ".dot": ""})
     assert stage(source, tmp_path / "target").files == len(FILES) + 2
+
+
+def test_folders_that_links_multiply_are_not_all_walked_through(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", FILES)
+    for level in range(12):
+        (source / f"d{level}").mkdir()
+        for number in range(20 if level else 0):
+            (source / f"d{level - 1}/l{number}").symlink_to(f"../d{level}")
+    with pytest.raises(StagingError, match="more than 20000 folders"):
+        stage(source, tmp_path / "target")

@@ -19,8 +19,9 @@ from nhx_gym_operator.api.limits import users_field
 from nhx_gym_operator.api.wire.endpoints import ModelUsage
 from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.api.wire.reports import FailureClass
+from nhx_gym_operator.evaluator import metering
 from nhx_gym_operator.evaluator.budget import Budget
-from nhx_gym_operator.evaluator.gateway import ModelGateway
+from nhx_gym_operator.evaluator.gateway import ModelGateway, answers
 from nhx_gym_operator.evaluator.http_api import Backends, make_app
 from nhx_gym_operator.evaluator.http_api import serving as serving_as_an_evaluator
 from nhx_gym_operator.evaluator.metering import CallCost, Counted, End, usage_of
@@ -691,3 +692,37 @@ async def test_no_more_calls_run_at_once_than_the_job_may_whatever_its_models_al
     async with gate(tmp_path, answer, bounds={"concurrent_calls": 2}) as g:
         answers = await asyncio.gather(*(g.call() for _ in range(8)))
     assert ({status for status, _ in answers}, answer.most) == ({200}, 2)
+
+
+async def test_a_wish_for_a_year_that_no_calendar_has_is_none(tmp_path: Path) -> None:
+    never = {"retry-after": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}
+    async with gate(tmp_path, in_turn(503, headers=never), max_retries=1) as g:
+        assert (await g.call())[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_the_gateway_is_not_made_for_is_a_failed_call_and_says_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stream: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError(f"a fault of our own, with {KEY} in its words")
+
+    monkeypatch.setattr(metering, "usage_of", fail)
+    monkeypatch.setattr(answers, "usage_of", fail)
+    answer = streaming(b'data: {"choices": []}\n\n', b"data: [DONE]\n\n") if stream else None
+    async with gate(tmp_path, answer) as g:
+        if stream:
+            with pytest.raises(aiohttp.ClientError):
+                await g.call()
+        else:
+            status, body = await g.call()
+            assert (status, "LookupError" in body["error"]["message"]) == (424, True)
+        assert (g.usage["calls"], g.usage["failed_calls"]) == (0, 1)
+    assert "LookupError" in caplog.text and KEY not in caplog.text
+
+
+async def test_a_refusal_made_to_be_slow_to_read_holds_nobody_up(tmp_path: Path) -> None:
+    async with gate(tmp_path, refusing(400, "input token count " * 14_000)) as g:
+        began = time.process_time()
+        assert (await g.call())[0] == 422
+        assert time.process_time() - began < 2.0

@@ -281,3 +281,14 @@ def test_a_secret_is_trimmed_and_one_that_no_header_can_carry_is_refused_without
     with pytest.raises(PlanError, match=r"source\.http\.authorization") as error:
         load_source_secrets(tmp_path)
     assert "t0p" not in str(error.value)
+
+
+def test_a_redirect_to_what_is_no_address_is_named(files: Files, tmp_path: Path) -> None:
+    files.answers = [lambda: web.Response(status=302, headers={"Location": "http://[::1"})]
+    assert "redirects to 'http://[::1', which is no address" in refusal(tmp_path, files.url)
+
+
+def test_a_wish_for_a_year_that_no_calendar_has_is_none(files: Files, tmp_path: Path) -> None:
+    never = {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}
+    files.answers = [lambda: web.Response(status=503, headers=never)]
+    assert staged(tmp_path, files.url).files == len(FILES)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +159,34 @@ def test_a_private_authority_is_trusted_when_named_and_the_field_is_named_when_n
 def test_an_endpoint_that_is_a_metadata_server_is_refused(server: S3Server, bucket: Path, tmp_path: Path) -> None:
     elsewhere = replace(server, endpoint="http://169.254.169.254")
     assert "metadata server" in refusal(tmp_path, elsewhere, bucket, prefix="env")
+
+
+@pytest.fixture
+def endless() -> Iterator[str]:
+    """A server whose listing has always another page, and nothing on it."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+            body += b"<Name>b</Name><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys></ListBucketResult>"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_listing_without_an_end_is_given_up(
+    server: S3Server, bucket: Path, endless: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (download, s3):
+        monkeypatch.setattr(module, "DEADLINE_S", 1.0)
+    elsewhere = replace(server, endpoint=endless)
+    assert "was not listed within 1 s" in refusal(tmp_path, elsewhere, bucket, prefix="env")

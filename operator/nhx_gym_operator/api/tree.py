@@ -33,7 +33,17 @@ def tree_digest(root: Path) -> str:
 
 def digest_of(files: Mapping[str, bytes]) -> str:
     """The digest of a tree that holds these files."""
-    return _digest((path, hashlib.sha256(files[path]).hexdigest()) for path in sorted(files))
+    return digest_of_sums({path: content_sum(content) for path, content in files.items()})
+
+
+def content_sum(content: bytes) -> str:
+    """What `digest_of_sums` takes for a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_of_sums(sums: Mapping[str, str]) -> str:
+    """The digest of a tree whose files' contents have these sums, by path."""
+    return _digest((path, sums[path]) for path in sorted(sums))
 
 
 def _file_digest(file: Path) -> str:

@@ -1,4 +1,8 @@
-"""GETs of single objects whose answers are held for a few seconds."""
+"""GETs of single objects whose answers are held for a few seconds.
+
+What is held is small, and not held for longer: ConfigMaps of a MiB are read as often as they are needed, and then
+forgotten, however many of them somebody makes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from typing import Any
 from .kube import ApiError, KubeClient, Resource
 
 HOLD_SECONDS = 4.0
-_HELD_LIMIT = 1024
+MAX_HELD_BYTES = 16 * 1024
+"""Of the values that an object holds as text, as ConfigMaps do."""
 
 
 class CachedReads:
@@ -40,6 +45,14 @@ class CachedReads:
 
     def _hold(self, key: tuple[Resource, str | None, str], answer: dict[str, Any] | ApiError) -> None:
         now = self._clock()
-        if len(self._held) >= _HELD_LIMIT:
-            self._held = {held: entry for held, entry in self._held.items() if entry[0] > now}
-        self._held[key] = (now + HOLD_SECONDS, answer)
+        # All are held for the same time: the first in are the first that it is over for.
+        while self._held and next(iter(self._held.values()))[0] <= now:
+            self._held.pop(next(iter(self._held)))
+        self._held.pop(key, None)
+        if isinstance(answer, ApiError) or _text_bytes(answer) <= MAX_HELD_BYTES:
+            self._held[key] = (now + HOLD_SECONDS, answer)
+
+
+def _text_bytes(answer: dict[str, Any]) -> int:
+    texts = [text for field in ("data", "binaryData") for text in (answer.get(field) or {}).values()]
+    return sum(len(text) for text in texts)

@@ -18,7 +18,7 @@ from ..api.conditions import AcceptedReason
 from ..api.fileset import ConfigMapSource, FileSet, Purpose
 from ..api.job import JobSpec
 from ..api.resource import first_problem
-from ..api.tree import digest_of
+from ..api.tree import content_sum, digest_of_sums
 from ..api.wire.mounts import DATASET_NAME
 from ..workloads.workload import ConfigMapFiles, StagedFiles
 from .cached_reads import CachedReads
@@ -72,8 +72,14 @@ def config_map_content(
     files = file_set_files(file_set, source, keys_of(config_map))
     if isinstance(files, Missing):
         return files
-    content = {path: _value(config_map, key) for key, path in files.items}
-    return ConfigMapContent(files, sum(map(len, content.values())), digest_of(content))
+    # Once for each key, and one at a time: a set may have a ConfigMap's largest key under each of its paths.
+    read = {key: _size_and_sum(_value(config_map, key)) for key in {key for key, _ in files.items}}
+    sums = {path: read[key][1] for key, path in files.items}
+    return ConfigMapContent(files, sum(read[key][0] for key, _ in files.items), digest_of_sums(sums))
+
+
+def _size_and_sum(content: bytes) -> tuple[int, str]:
+    return len(content), content_sum(content)
 
 
 def keys_of(config_map: Mapping[str, Any]) -> frozenset[str]:

@@ -43,7 +43,7 @@ def _asked_delay(headers: Mapping[str, str]) -> float | None:
         pass
     try:
         when = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

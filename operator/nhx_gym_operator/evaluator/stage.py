@@ -171,8 +171,11 @@ def _visible_files(source: Path) -> Iterator[tuple[Path, str]]:
     """Regular files below `source` behind links, with the name each is seen under."""
     root = source.resolve()
     is_config_map = (source / _CONFIG_MAP_DATA).is_symlink()
-    for directory, folders, files in os.walk(source, followlinks=True, onerror=_unreadable):
+    for seen, (directory, folders, files) in enumerate(os.walk(source, followlinks=True, onerror=_unreadable), 1):
         here = Path(directory)
+        # A few links to folders of links are more folders than anybody walks through.
+        if seen > MAX_ENTRIES:
+            raise StagingError(f"there are more than {MAX_ENTRIES} folders (at {here.relative_to(source)})")
         if here == source:
             if is_config_map:
                 # The mount's own bookkeeping: `..data` and what it points to.

@@ -12,7 +12,7 @@ from aiohttp import web
 from ...api.wire.reports import FailureClass
 from ..memory import SMALL_BYTES, Room, json_values
 from ..metering import End, EventStream, failed_response, usage_of
-from .refusals import GIVEN_UP, MAX_WORDS, MayPass, Refused, failed_answer, final, without, words_of
+from .refusals import GIVEN_UP, MAX_WORDS, MayPass, Refused, failed_answer, final, unforeseen, without, words_of
 from .under_way import Asked
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -100,6 +100,8 @@ async def pass_stream(asked: Asked, answer: aiohttp.ClientResponse, first: bytes
             return response
         words = f"the model server's stream broke: {type(error).__name__}"
         broken = Refused(GIVEN_UP, FailureClass.TRANSIENT, words)
+    except Exception as error:
+        broken = unforeseen(error)
     finally:
         events.finish()
         asked.cost.tokens, asked.cost.in_part = events.tokens, True

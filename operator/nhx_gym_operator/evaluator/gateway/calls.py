@@ -25,7 +25,7 @@ from ..rollout_calls import RolloutCalls
 from .answers import Answers, hand_over, pass_stream
 from .endpoint import Endpoint
 from .model_request import read_request
-from .refusals import GIVEN_UP, MayPass, Refused, error_response, refusal
+from .refusals import GIVEN_UP, MayPass, Refused, error_response, refusal, unforeseen
 from .requests import Requests
 from .under_way import Asked, Model
 
@@ -132,7 +132,13 @@ class ModelGateway:
                 model.facts.asked(asks)
                 with self._counted(asked):
                     asked.deadline = asyncio.get_running_loop().time() + model.endpoint.route.timeout_seconds
-                    answer = await self._call(asked)
+                    try:
+                        answer = await self._call(asked)
+                    except Refused:
+                        raise
+                    except Exception as error:
+                        # Gym would repeat a 500, and the environment could make a reward of what no model said.
+                        raise unforeseen(error) from error
                 return await hand_over(request, answer)
             except Refused as refused:
                 return error_response(refused.status, f"{refused.words} [{asked.given_up(refused)}]", refused.code)

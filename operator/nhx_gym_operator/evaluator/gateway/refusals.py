@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
+from traceback import format_tb
 
 import aiohttp
 from aiohttp import web
@@ -24,7 +26,8 @@ _STATUS_CODES = frozenset(map(str, range(400, 600)))
 _GYM_REPEATS = frozenset({408, 409, 429})
 _CONTEXT_LENGTH = re.compile(
     r"context[ _](length|size|window)|max_tokens must be at least 1|longer than the maximum model length"
-    r"|prompt is too long|input token count .* exceeds|`?inputs`? (must have less than|tokens \+ `?max_new_tokens)",
+    r"|prompt is too long|input token count .{0,200} exceeds"
+    r"|`?inputs`? (must have less than|tokens \+ `?max_new_tokens)",
     re.IGNORECASE,
 )
 """How OpenAI-compatible servers say that prompt and answer do not fit: OpenAI's `context_length_exceeded`, the messages
@@ -32,6 +35,8 @@ of vLLM that vllm_model's app.py lists, and those of SGLang, llama.cpp, TGI, Ant
 _CONTEXT_STATUSES = frozenset({400, 413, 422})
 MAX_WORDS = 1000
 _MAX_REFUSAL_BYTES = 256 * 1024
+
+log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
@@ -70,6 +75,7 @@ async def refusal(answer: aiohttp.ClientResponse, key: str | None) -> Refused | 
 
 def failed_answer(code: str, message: str) -> Refused | MayPass:
     """What an answer means that was sent as a success and says that it failed."""
+    code, message = code[:MAX_WORDS], message[:_MAX_REFUSAL_BYTES]
     words = f"the model server's answer says that it failed: {words_of(message)} ({words_of(code)})"
     if _CONTEXT_LENGTH.search(f"{code} {message}"):
         return Refused(422, FailureClass.CONTEXT, words, "context_length_exceeded")
@@ -80,6 +86,12 @@ def failed_answer(code: str, message: str) -> Refused | MayPass:
 def final(failure: Refused | MayPass) -> Refused:
     """The failure of a call that can't be repeated."""
     return failure if isinstance(failure, Refused) else Refused(GIVEN_UP, FailureClass.TRANSIENT, str(failure))
+
+
+def unforeseen(error: Exception) -> Refused:
+    """Of an answer that the gateway is not made for: a failed call as any other. Its own words may hold the key."""
+    log.error("an answer was not understood: %s\n%s", type(error).__name__, "".join(format_tb(error.__traceback__)))
+    return Refused(GIVEN_UP, FailureClass.MODEL, f"the model server's answer is not understood: {type(error).__name__}")
 
 
 def words_of(text: str) -> str:

@@ -49,7 +49,8 @@ class Downloader:
     def __init__(self, session: aiohttp.ClientSession, field: str, deadline: float) -> None:
         self._session = session
         self._field = field
-        self._deadline = deadline
+        self.deadline = deadline
+        """By the event loop's clock."""
 
     async def get(
         self,
@@ -65,7 +66,7 @@ class Downloader:
         messages: a URL may hold a signature. Raises `StagingError`."""
         for attempt in range(1, TRIES + 1):
             try:
-                async with asyncio.timeout_at(self._deadline):
+                async with asyncio.timeout_at(self.deadline):
                     return await self._try(url, target, limit, shown, authorization)
             except _Absent as absent:
                 if may_be_absent:
@@ -91,7 +92,7 @@ class Downloader:
         raise AssertionError("the last try returns or raises")
 
     def _left(self) -> float:
-        return self._deadline - asyncio.get_running_loop().time()
+        return self.deadline - asyncio.get_running_loop().time()
 
     async def _try(self, url: URL, target: Path, limit: int, shown: str, authorization: str | None) -> None:
         origin = url.origin()
@@ -102,7 +103,7 @@ class Downloader:
                 if answer.status not in _REDIRECT or "Location" not in answer.headers:
                     await self._require_success(answer, shown)
                     return await _save(answer, target, limit, shown)
-                following = url.join(URL(answer.headers["Location"], encoded=True))
+                following = _joined(url, answer.headers["Location"], shown)
             if url.scheme == "https" and following.scheme != "https":
                 raise StagingError(f"{shown} redirects from https to {following.scheme}://{following.host}")
             url = following
@@ -140,6 +141,13 @@ async def downloader(field: str, ca_file: Path) -> AsyncIterator[Downloader]:
         trust_env=True,
     ) as session:
         yield Downloader(session, field, asyncio.get_running_loop().time() + DEADLINE_S)
+
+
+def _joined(url: URL, location: str, shown: str) -> URL:
+    try:
+        return url.join(URL(location, encoded=True))
+    except ValueError as error:
+        raise StagingError(f"{shown} redirects to {location[:_WORDS]!r}, which is no address: {error}") from error
 
 
 def _check(url: URL) -> None:

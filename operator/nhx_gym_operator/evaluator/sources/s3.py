@@ -84,7 +84,11 @@ class SourceBucket:
 
     async def folder(self, downloader: Downloader, target: Path) -> None:
         """Write every object below the plan's prefix to its place below `target`."""
-        objects = await asyncio.to_thread(self._listed)
+        try:
+            async with asyncio.timeout_at(downloader.deadline):
+                objects = await self._listed()
+        except TimeoutError as error:
+            raise StagingError(f"{self.name} was not listed within {DEADLINE_S:g} s") from error
         log.info("%s: %d objects, %d bytes", self.name, len(objects), sum(objects.values()))
         gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -107,12 +111,12 @@ class SourceBucket:
     def _prefix(self) -> str:
         return (self._fetch.prefix or "").strip("/")
 
-    def _listed(self) -> dict[str, int]:
+    async def _listed(self) -> dict[str, int]:
         """Sizes of the objects by their keys, without the marks of folders that hold something."""
         found: dict[str, int] = {}
         size = 0
         try:
-            for chunk in obstore.list(self._store, prefix=self._prefix or None):
+            async for chunk in obstore.list(self._store, prefix=self._prefix or None):
                 for entry in chunk:
                     found[entry["path"]] = entry["size"]
                     size += entry["size"]
