@@ -383,6 +383,31 @@ _MODEL_WORDS = (
 )
 """What a failed call's own words mean, as the gateway gives them; the first that fits."""
 
+_ENDS = (
+    "Or end the job, which keeps what was recorded: `kubectl nhx cancel {job} -n {namespace}`. By itself it ends when "
+    "what is said above is over."
+)
+_SILENT = (
+    (
+        re.compile(r"answered no call"),
+        ("Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}. {list_models}.", _ENDS),
+    ),
+    (
+        re.compile(r"gym host \d+ has not answered"),
+        (
+            "See the host: `kubectl nhx logs {job} --role host -n {namespace}`, and whether its node is at its limits: "
+            "`kubectl describe nodes`. After two minutes of silence it is lost, and what it had in hand is sent again.",
+            "To have another one at once, delete its pod: `kubectl delete pods -n {namespace} -l "
+            "evals.nhx.io/job-uid={uid},evals.nhx.io/role=gym-host`. Nothing that was recorded is lost.",
+        ),
+    ),
+    (
+        re.compile(r"no rollout has ended"),
+        ("See what Gym is doing: `kubectl nhx logs {job} --role {gym_role} -n {namespace}`.", _ENDS),
+    ),
+)
+"""What to do about a silence, which is no reason of its own: much is slow and comes in the end."""
+
 UNSEEN = (
     "No operator has looked at this job. Is one running, and does it serve namespace {namespace}? "
     "`kubectl get deployments --all-namespaces -l app.kubernetes.io/name=nhx-gym-operator` shows them; the chart's "
@@ -392,7 +417,7 @@ MANAGED = ("The job is looked after by {managed_by} (spec.managedBy); the operat
 UNKNOWN = (_LOGS,)
 """For a reason that a newer operator gives."""
 
-_MODEL = re.compile(r"model (?P<name>\S+) answered no call")
+_MODEL = re.compile(r"model (?P<name>\S+) (?:has )?answered no call")
 _SECRET = re.compile(r"Secret '(?P<name>[^']+)'(?: has no key '(?P<key>[^']+)')?")
 _CONFIG_MAP = re.compile(r"ConfigMap '(?P<name>[^']+)'")
 _FILESET = re.compile(r"FileSet '(?P<name>[^']+)'")
@@ -405,6 +430,8 @@ def advice(job: Job, cause: Body, errors: str = "") -> list[str]:
         managed = (job.body.get("spec") or {}).get("managedBy") not in (None, JOB_CONTROLLER)
         return _filled(MANAGED if managed else UNSEEN, job, cause)
     reason, message = cause.get("reason", ""), cause.get("message", "")
+    if reason == RunReason.COLLECTING:
+        return _filled(next((lines for words, lines in _SILENT if words.search(message)), ()), job, cause)
     if not reason or reason in SELF_EXPLAINED:
         return []
     found = ADVICE.get(reason, UNKNOWN)

@@ -19,13 +19,15 @@ from .errors import JobFailed
 from .gateway import ModelGateway
 from .journal import Journal
 from .metering import sums
-from .progress import ProgressState
+from .progress import ProgressState, utc
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure, Rollout, judge, stamped_result
 from .trials import NOT_COLLECTED
 from .untrusted import gym_aggregates
 from .verdict import MAX_OUTCOME_MESSAGE
 
+QUIET_S = 30.0
+"""Of so long a silence the status speaks. Ours: half of the minute in which a job that is stuck has to say so."""
 LAST_CALL_S = 60.0
 """Beyond a model's own deadline: by then its call is counted, answered or not."""
 _OF_ANY_CAUSE = frozenset({FailureClass.ENVIRONMENT, FailureClass.LEGITIMATE})
@@ -50,6 +52,10 @@ class Collection:
     rollouts: list[Rollout] = field(default_factory=list)
     _signs: int = 0
     """How many rollouts have ended otherwise than by a deadline."""
+    _began: float = 0.0
+    _seen: tuple[int, int] = (-1, 0)
+    _sign_at: float = 0.0
+    """When something of `_counted_signs` was last seen to have changed; this one and `_began` in Unix time."""
 
     async def run(self, collector: Collector, rollouts: list[Rollout]) -> list[dict[str, Any]] | None:
         """Collect; returns Gym's aggregates, if there are any. Raises `JobFailed` if there is nothing to score."""
@@ -106,6 +112,8 @@ class Collection:
     async def _collect(self, collector: Collector, missing: list[Rollout]) -> None:
         limit, idle = self.plan.target.collection_timeout_s, self._idle_limit()
         started = time.monotonic()
+        self._began = self._sign_at = time.time()
+        self.progress.quiet = self._quiet
         try:
             async with asyncio.timeout(limit) as whole, self._watched(idle) as watched:
                 await self._rounds(collector, missing)
@@ -122,6 +130,7 @@ class Collection:
             else:
                 raise
         finally:
+            self.progress.quiet = str
             await self.journal.settle()
         spent = self.gateway.spent()
         if spent and self.stopped is None and any(self._was_cut_off(rollout) for rollout in self.rollouts):
@@ -192,8 +201,7 @@ class Collection:
         async def watch(limit: float) -> None:
             seen = None
             while True:
-                counted = self.gateway.usage().values()
-                signs = (self._signs, sum(model.calls for model in counted))
+                signs = self._counted_signs()
                 if signs != seen:
                     timer.reschedule(loop.time() + limit)
                     seen = signs
@@ -206,6 +214,29 @@ class Collection:
             finally:
                 if watching is not None:
                     watching.cancel()
+
+    def _counted_signs(self) -> tuple[int, int]:
+        return self._signs, sum(model.calls for model in self.gateway.usage().values())
+
+    def _quiet(self) -> str:
+        """What does not come, since when, and when collection ends over it."""
+        signs, now = self._counted_signs(), time.time()
+        if signs != self._seen:
+            self._seen, self._sign_at = signs, now
+        words = self.gateway.silence(QUIET_S)
+        if not words and now - self._sign_at < QUIET_S:
+            return ""
+        words = words or f"since {utc(self._sign_at)} no rollout has ended and no model has answered"
+        bounds = []
+        if self.plan.target.collection_timeout_s is not None:
+            ends = self._began + self.plan.target.collection_timeout_s
+            bounds.append((ends, "spec.target.gym.collectionTimeoutSeconds"))
+        if idle := self._idle_limit():
+            bounds.append((self._sign_at + idle, "spec.idleTimeoutSeconds"))
+        if bounds:
+            ends, bound = min(bounds)
+            words += f"; if nothing comes, collection ends at {utc(ends)} ({bound})"
+        return words
 
     def _was_cut_off(self, rollout: Rollout) -> bool:
         """Whether a rollout was not run, or not to its end, since the job had spent what it may."""

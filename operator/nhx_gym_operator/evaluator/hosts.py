@@ -23,12 +23,15 @@ from ..api.wire.endpoints import HOST_HEALTH_PATH, HOST_PORT, HostRegistration, 
 from ..api.wire.reports import FailureClass
 from .errors import JobFailed
 from .gym_logs import GymEnd, host_log, last_lines, with_log
-from .progress import ProgressState
+from .progress import ProgressState, utc
 
 REGISTER_WAIT_S = 900.0
 """"Host ready wait | Fixed for Evaluator jobs | 900s" (gym-sandbox-configuration.mdx)."""
 PROBE_TIMEOUT_S = 5.0
 PROBE_LOST_EVERY_S = 5.0
+PROBE_READY_EVERY_S = 15.0
+SILENT_S = 30.0
+"""Of a host that has not answered for so long the status speaks."""
 _MAX_VERSIONS = 24
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,8 @@ class _Slot:
     lost: Host | None = None
     """The host that stopped answering. It may answer again, as long as no other came in its place."""
     next_probe: float = 0.0
+    silent_since: float | None = None
+    """Since when a host that takes rollouts has answered nothing; Unix time."""
     killed: int | None = None
     """Set once the host has sent its log: how many of Gym's processes it had to kill."""
 
@@ -83,9 +88,12 @@ class HostRegistry:
     _slots: dict[int, _Slot] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _failure: JobFailed | None = None
+    _clock_zero: float = 0.0
+    """Unix time at which the monotonic clock was 0."""
 
     def __post_init__(self) -> None:
         now = time.monotonic()
+        self._clock_zero = time.time() - now
         self._slots = {ordinal: _Slot(since=now) for ordinal in self.tokens}
         self._say()
 
@@ -95,6 +103,7 @@ class HostRegistry:
         slot = self._slots[registration.ordinal]
         if registration.boot_id != slot.boot_id:
             slot.boot_id, slot.host, slot.lost, slot.killed = registration.boot_id, None, None, None
+            slot.silent_since = None
             slot.since = time.monotonic()
         slot.state = registration.state
         self._remember(registration)
@@ -160,6 +169,7 @@ class HostRegistry:
             for ordinal, slot in self._slots.items():
                 self._check(ordinal, slot)
                 await self._look_again(slot)
+                await self._look_after(slot)
             await asyncio.sleep(0.2)
 
     async def _look_again(self, slot: _Slot) -> None:
@@ -174,11 +184,25 @@ class HostRegistry:
             self._say()
             self._changed.set()
 
+    async def _look_after(self, slot: _Slot) -> None:
+        """Whether a host that takes rollouts answers at all. One that does not may still end what it has in hand: it is
+        lost once its connections fall silent."""
+        host, now = slot.host, time.monotonic()
+        if host is None or now < slot.next_probe:
+            return
+        slot.next_probe = now + PROBE_READY_EVERY_S
+        asked_at = time.time()
+        if await self._answers(host.url, host.ordinal):
+            slot.silent_since = None
+        elif slot.host is host:
+            slot.silent_since = slot.silent_since or asked_at
+        self._say()
+
     def _check(self, ordinal: int, slot: _Slot) -> None:
         if slot.host is not None:
             return
         waited = time.monotonic() - slot.since
-        if slot.lost and waited > self.startup_timeout_s + 60:
+        if slot.lost and waited > self._patience(slot):
             raise JobFailed(
                 SandboxReason.HOST_LOST,
                 f"gym host {ordinal} stopped answering, and none came in its place within {waited:.0f} s",
@@ -186,13 +210,13 @@ class HostRegistry:
             )
         if slot.lost:
             return
-        if slot.state is None and waited > self.register_wait_s:
+        if slot.state is None and waited > self._patience(slot):
             raise JobFailed(
                 SandboxReason.STARTUP_TIMEOUT,
                 f"gym host {ordinal} did not register within {self.register_wait_s:.0f} s;"
                 " look at its pod: was it scheduled, did its image come, what does its init container say?",
             )
-        if slot.state is HostState.STARTING and waited > self.startup_timeout_s:
+        if slot.state is HostState.STARTING and waited > self._patience(slot):
             raise JobFailed(
                 SandboxReason.STARTUP_TIMEOUT,
                 f"gym host {ordinal} was not ready {self.startup_timeout_s:g} s after its launcher started"
@@ -203,7 +227,7 @@ class HostRegistry:
         slot = self._slots[host.ordinal]
         if slot.host is host:
             log.warning("host %d no longer answers", host.ordinal)
-            slot.host, slot.lost, slot.since = None, host, time.monotonic()
+            slot.host, slot.lost, slot.since, slot.silent_since = None, host, time.monotonic(), None
             self._say()
 
     def _fail(self, slot: _Slot, registration: HostRegistration) -> None:
@@ -238,12 +262,24 @@ class HostRegistry:
         self.progress.hosts = len(self._slots)
         self.progress.hosts_ready = len(self.ready())
         missing = [ordinal for ordinal, slot in self._slots.items() if slot.host is None]
-        if not missing:
-            self.progress.message = ""
-            return
-        slot = self._slots[missing[0]]
-        what = "to answer again" if slot.lost else "to start Gym" if slot.state else "to register"
-        self.progress.message = f"waiting for gym host {missing[0]} {what}"
+        silent = [(n, slot.silent_since) for n, slot in self._slots.items() if slot.host and slot.silent_since]
+        words = []
+        if missing:
+            slot = self._slots[missing[0]]
+            what = "to answer again" if slot.lost else "to start Gym" if slot.state else "to register"
+            ends = self._clock_zero + slot.since + self._patience(slot)
+            words.append(f"waiting for gym host {missing[0]} {what}, until {utc(ends)} at most")
+        if silent and time.time() - silent[0][1] >= SILENT_S:
+            words.append(
+                f"gym host {silent[0][0]} has not answered since {utc(silent[0][1])}, its connections open still"
+            )
+        self.progress.message = "; ".join(words)
+
+    def _patience(self, slot: _Slot) -> float:
+        """How long the present wait may last, in seconds."""
+        if slot.lost:
+            return self.startup_timeout_s + 60
+        return self.register_wait_s if slot.state is None else self.startup_timeout_s
 
 
 def _printable(text: str) -> str:

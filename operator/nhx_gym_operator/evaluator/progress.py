@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from ..api.wire.endpoints import Notice, Progress, Stage
+
+MAX_MESSAGE = 800
+
+
+def utc(moment: float) -> str:
+    """A Unix time as a status shows times."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass
@@ -23,6 +31,8 @@ class ProgressState:
     notices: list[Notice] = field(default_factory=list)
     also: Callable[[], list[Notice]] = list
     """Notices that come and go while the job runs."""
+    quiet: Callable[[], str] = str
+    """What is to be said while nothing comes; empty while something does."""
     images: dict[str, str] = field(default_factory=dict)
     """Image digest by role: the operator says so when it asks, since only it can know."""
     _reward_sum: float = 0.0
@@ -57,6 +67,6 @@ class ProgressState:
             mean_reward=self._reward_sum / self.done if self.done else None,
             hosts_ready=self.hosts_ready,
             hosts=self.hosts,
-            message=self.message[:500],
+            message="; ".join(filter(None, (self.message, self.quiet())))[:MAX_MESSAGE],
             notices=[*self.notices, *self.also()],
         )

@@ -90,6 +90,10 @@ class ModelGateway:
         """Calls that stated no tokens, which a bound on tokens therefore does not see."""
         return sum(model.usage.unmetered_calls for model in self._models.values())
 
+    def silence(self, shortest_s: float) -> str:
+        """What is to be said of models that for so long were asked and have not answered; empty if there is none."""
+        return "; ".join(filter(None, (model.silence(shortest_s) for model in self._models.values())))
+
     def facts(self) -> dict[str, CallFacts]:
         """How each model was asked and as what it answered, by model name."""
         return {name: model.facts for name, model in self._models.items()}
@@ -155,6 +159,7 @@ class ModelGateway:
         cost = asked.cost
         asked.began = time.monotonic()
         self._under_way.add(asked)
+        asked.model.began()
         try:
             yield
         except asyncio.CancelledError:
@@ -167,6 +172,7 @@ class ModelGateway:
             raise
         finally:
             self._under_way.remove(asked)
+            asked.model.under_way -= 1
             cost.seconds = time.monotonic() - asked.began
             asked.model.usage.add(cost)
             self._calls.ended(asked.call, cost)
@@ -190,6 +196,7 @@ class ModelGateway:
                 raise Refused(GIVEN_UP, FailureClass.TIMEOUT, f"no answer within {limit}{last}") from error
             except MayPass as failure:
                 words = str(failure)
+                asked.model.failed(words)
                 delay = delay_before_retry(number, failure.headers)
             number += 1
             if number > retries:

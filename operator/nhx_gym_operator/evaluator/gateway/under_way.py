@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from ..call_facts import CallFacts
 from ..metering import CallCost, Counted, End, EventStream
+from ..progress import utc
 from ..rollout_calls import NOT_MADE, Call, FailedCall, RolloutCalls
 from .endpoint import Endpoint
 from .refusals import Refused
+
+_RETOLD_S = 60.0
+_TOLD = 200
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +30,37 @@ class Model:
     usage: Counted = field(default_factory=Counted)
     facts: CallFacts = field(default_factory=CallFacts)
     last_refusal: str = ""
+    under_way: int = 0
+    trouble: str = ""
+    """What a try failed with since the last answer. Told for a minute: endpoints say something new each time."""
+    _trouble_at: float = 0.0
+    _silent_since: float = 0.0
+    """When it was asked and had nothing to answer before, or answered last; Unix time."""
+
+    def began(self) -> None:
+        if not self.under_way and not self.trouble:
+            self._silent_since = time.time()
+        self.under_way += 1
+
+    def answered(self, answer: object) -> None:
+        self.facts.answer(answer)
+        self.trouble, self._silent_since = "", time.time()
+
+    def failed(self, words: str) -> None:
+        """One try did."""
+        now = time.monotonic()
+        if not self.trouble or now - self._trouble_at > _RETOLD_S:
+            self.trouble, self._trouble_at = words, now
+
+    def silence(self, shortest_s: float) -> str:
+        """What is to be said of it, if for so long it was asked and has not answered; else nothing."""
+        if time.time() - self._silent_since < shortest_s or not (self.under_way or self.trouble):
+            return ""
+        said = f": {self.trouble[:_TOLD]}" if self.trouble else ""
+        return (
+            f"model {self.name} has answered no call since {utc(self._silent_since)}{said}; "
+            f"a call may take {self.endpoint.limit} s"
+        )
 
     @property
     def name(self) -> str:
@@ -54,7 +90,7 @@ class Asked:
     def answered(self, answer: object) -> None:
         """With this JSON value, or an event of a stream that speaks of the answer."""
         self.cost.end = End.ANSWERED
-        self.model.facts.answer(answer)
+        self.model.answered(answer)
         self.calls.answered(self.call, self.body)
 
     def left(self, events: EventStream) -> None:
@@ -68,6 +104,7 @@ class Asked:
         """It will have no answer. Returns the mark to put into the error that Gym gets."""
         if refused.failure_class not in NOT_MADE:
             self.model.last_refusal = refused.words
+            self.model.failed(refused.words)
         log.warning("model %s gave no answer (%s): %s", self.model.name, refused.failure_class, refused.words)
         failed = FailedCall(self.model.name, refused.failure_class, refused.words)
         return self.calls.failed(self.call, self.body, failed)
