@@ -39,20 +39,22 @@ Acquire::Check-Date "false";
 """
 
 
-def reference(name: str) -> str:
-    return f"{LOCAL_REGISTRY}/{name}:{IMAGE_TAG}"
+def reference(name: str, tag: str = IMAGE_TAG) -> str:
+    return f"{LOCAL_REGISTRY}/{name}:{tag}"
 
 
 def storage() -> Buildah:
     return Buildah(paths.cache_dir() / "containers", paths.run_dir() / "containers")
 
 
-def build(names: list[str]) -> None:
+def build(names: list[str], *, source: Path = SOURCE, beside: str | None = None, tag: str = IMAGE_TAG) -> None:
+    """`source` is the tree to build from. `beside` names a further Containerfile in it, whose stages may stand on those
+    of the project's: images of tests, which are in no list and which `push` therefore never ships."""
     with _alone():
-        builder = Builder()
+        builder = Builder(source, beside)
         for name in names:
             image = builder.build_stage(name)
-            builder.buildah.run("tag", image, reference(name))
+            builder.buildah.run("tag", image, reference(name, tag))
             report.say(f"image {name} is up to date")
         builder.remove_replaced()
 
@@ -84,20 +86,22 @@ def _alone():
 
 
 class Builder:
-    def __init__(self):
+    def __init__(self, source: Path = SOURCE, beside: str | None = None):
         packages.install_missing()
+        self._source = source
         self.buildah = storage()
         self._work = paths.cache_dir() / "images"
         self._work.mkdir(parents=True, exist_ok=True)
         ensure_base_image(self.buildah, self._work)
         self._base = self.buildah.image_id(BASE_IMAGE) or ""
-        self._stages = containerfile.parse(CONTAINERFILE.read_text())
+        files = [str(CONTAINERFILE.relative_to(SOURCE)), *([beside] if beside else [])]
+        self._stages = containerfile.parse("\n".join((source / file).read_text() for file in files))
         self._present = self.buildah.references()
         self._replaced: list[str] = []
 
     def build_stage(self, name: str) -> str:
         """The stage's image, whose tag is the stage's fingerprint."""
-        image = f"localhost/{name}:{containerfile.fingerprint(self._stages, name, SOURCE, self._base)[:20]}"
+        image = f"localhost/{name}:{containerfile.fingerprint(self._stages, name, self._source, self._base)[:20]}"
         if image not in self._present:
             below = {needed: self.build_stage(needed) for needed in containerfile.below(self._stages, name)}
             with report.step(f"image stage {name}: building, about {ESTIMATES.get(name, 5)} s"):
@@ -120,7 +124,7 @@ class Builder:
         options.write_text(_APT_OPTIONS)
         how = ["--pull=never", "--layers=false", "--isolation", "chroot", "--network", "host"]
         mounts = ["--volume", f"{options}:{_APT_CONFIGURATION}:ro", "--volume", f"{_CA_BUNDLE}:{_CA_BUNDLE}:ro"]
-        what = ["--file", str(own), "--tag", image, str(SOURCE)]
+        what = ["--file", str(own), "--tag", image, str(self._source)]
         self.buildah.run_long(self._work / f"build-{name}.log", BUILD_DEADLINE_SECONDS, "build", *how, *mounts, *what)
 
     def _note_replaced(self, image: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .. import containerd, paths, report
+from ..settings import IMAGE_TAG
 from .building import reference, storage
 from .layers import LayerStore
 
@@ -35,16 +36,16 @@ class BuiltImage:
         return list({layer["digest"]: layer for layer in json.loads(self.manifest)["layers"]}.values())
 
 
-def load(names: list[str]) -> None:
+def load(names: list[str], tag: str = IMAGE_TAG) -> None:
     buildah = storage()
     present = _images_in_cluster()
     for name in names:
-        inspected = buildah.inspect(reference(name))
+        inspected = buildah.inspect(reference(name, tag))
         if inspected is None:
             raise report.DevclusterError(
                 f"image {name} is not built; run `python3 -m devcluster images build {name}` first"
             )
-        image = BuiltImage(reference(name), inspected["Manifest"].encode(), inspected["Config"].encode())
+        image = BuiltImage(reference(name, tag), inspected["Manifest"].encode(), inspected["Config"].encode())
         if present.get(image.reference) == image.digest:
             report.say(f"image {name} is in the cluster")
             continue
