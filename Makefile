@@ -39,19 +39,24 @@ test-cluster: $(VENV)/installed cluster ## the control loop against a real API s
 	$(PYTEST) --numprocesses=3 --dist=worksteal tests/cluster
 
 .PHONY: test-e2e
-test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, and attacks from inside
+test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, attacks from inside, and chaos
 	$(PYTEST) tests/e2e tests/security
+	$(PYTEST) tests/chaos
 
 .PHONY: test-layers
 test-layers: $(VENV)/installed cluster images ## the sandbox's layers taken away in turn: mostly waits, with no Gym in it
 	$(PYTEST) tests/layers
 
 .PHONY: nightly
-nightly: test-helm3 test-checks test-named-cluster test-nightly environments ## what `make test` leaves out
+nightly: test-helm3 test-checks test-named-cluster test-nightly chaos environments ## what `make test` leaves out
 
 .PHONY: test-nightly
 test-nightly: $(VENV)/installed cluster images s3 ## the tests that take too long for every change
 	$(PYTEST) -m nightly
+
+.PHONY: chaos
+chaos: $(VENV)/installed cluster images ## 200 jobs while everything is killed (CHAOS_SEED=n: another plan); report in build/
+	$(PYTEST) -m chaos tests/chaos --capture=no
 
 .PHONY: test-helm3
 test-helm3: $(VENV)/installed ## the chart, with the other major version of Helm

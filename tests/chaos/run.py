@@ -1,0 +1,338 @@
+"""Plays a plan on the cluster: jobs by and by, faults when their time has come, then a look at what became of all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from chaos import node, world
+from chaos.model import Model
+from chaos.plan import LOSSES, Fault, Job, Kind, Plan, Where
+from chaos.world import RELEASES, Release, patiently
+from chaos.writes import Writes
+from nhx_gym_operator.api.constants import CONTAINER_EVALUATE, CONTAINER_HOST
+from support import cluster
+from support.cluster import CommandError, Object
+from support.job_watch import JobWatch, ended, phase
+from support.report import describe
+
+PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
+DOWN_SECONDS = 3
+"""For which the API server stays away."""
+RECOVERY_SECONDS = 180
+LEASE_SECONDS = 20
+LEFT_SECONDS = 120
+_ROLES = {"evaluator": ("evaluator", "colocated"), "host": ("gym-host",)}
+_CONTAINERS = {"evaluator": CONTAINER_EVALUATE, "host": CONTAINER_HOST}
+_PODS = (Kind.EVALUATOR_POD, Kind.HOST_POD)
+_SHIMS = (Kind.EVALUATOR_SHIM, Kind.HOST_SHIM)
+
+
+@dataclass
+class Hit:
+    """A fault that happened, and what it cost."""
+
+    fault: Fault
+    at: float
+    """When it was inflicted, by the monotonic clock."""
+    over: float = 0.0
+    """When what it took was gone."""
+    recorded: set[tuple[int, int]] = field(default_factory=set)
+    """Rollouts of the job that were in its journal then."""
+    unfinished: set[tuple[int, int]] = field(default_factory=set)
+    collected: set[tuple[int, int]] = field(default_factory=set)
+    """Rollouts that were collected from then on; by the model's own count where hosts say whose their calls are."""
+    recovered: float | None = None
+    """When the job went on, or what was killed worked again."""
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.recovered is None else self.recovered - self.at
+
+
+@dataclass
+class Played:
+    """All that a run showed. `problems` is empty if every promise was kept."""
+
+    plan: Plan
+    seconds: float = 0.0
+    hits: list[Hit] = field(default_factory=list)
+    phases: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    writes: dict[str, int] = field(default_factory=dict)
+    rollouts: int = 0
+    calls: int = 0
+
+
+class Player:
+    def __init__(self, plan: Plan, model: Model) -> None:
+        self._plan = plan
+        self._model = model
+        self._jobs = {job.name: job for job in plan.jobs}
+        self._faults = {fault.job: fault for fault in plan.faults}
+        self._claims: dict[str, str] = {}
+        self._uids: dict[str, str] = {}
+        self._watch = JobWatch()
+        self._writes = Writes()
+        self.played = Played(plan)
+
+    def play(self, deadline_seconds: float) -> Played:
+        """Returns when all jobs have ended and their objects are gone."""
+        began = time.monotonic()
+        try:
+            self._set_up()
+            self._until_all_ended(began + deadline_seconds)
+            self.played.seconds = time.monotonic() - began
+            self._writes.note()
+            self.played.writes = dict(self._writes.by_resource())
+            self._recoveries()
+            for job in self._plan.jobs:
+                self._check(job)
+            self._take_down()
+        finally:
+            self._watch.close()
+        self.played.calls = len(self._model.record)
+        return self.played
+
+    # ---- jobs
+
+    def _set_up(self) -> None:
+        for where, release in RELEASES.items():
+            jobs = [job for job in self._plan.jobs if job.where is where]
+            if jobs:
+                cluster.apply(*world.inputs(release.jobs, jobs))
+        for fault in self._plan.faults:
+            if fault.kind is Kind.MODEL:
+                self._model.failing[fault.job] = (fault.how, fault.after)
+            else:
+                self._model.stops[fault.job] = fault.after
+
+    def _until_all_ended(self, deadline: float) -> None:
+        waiting, running = list(self._plan.jobs), []
+        while waiting or running:
+            running = [job for job in running if not self._has_ended(job)]
+            started = self._next(waiting, running)
+            if started:
+                self._submit(started)
+                running += started
+            self._inflict_what_is_due()
+            if time.monotonic() > deadline:
+                names = [job.name for job in running]
+                shown = describe(_namespace(running[0]), names[0]) if running else ""
+                pytest.fail(f"{len(waiting)} jobs did not begin and these did not end in time: {names}\n{shown}")
+            time.sleep(0.2)
+
+    def _next(self, waiting: list[Job], running: list[Job]) -> list[Job]:
+        """Takes those that may begin now out of `waiting`."""
+        size, started = self._plan.size, []
+        real = len([job for job in running if job.where is not Where.LIGHT])
+        for job in list(waiting):
+            if len(running) + len(started) >= size.at_once:
+                break
+            if job.where is not Where.LIGHT:
+                if real >= size.real_at_once:
+                    continue
+                real += 1
+            waiting.remove(job)
+            started.append(job)
+        return started
+
+    def _submit(self, jobs: list[Job]) -> None:
+        cluster_jobs = [world.manifest(job, self._model.url, _namespace(job)) for job in jobs]
+        patiently(lambda: cluster.apply(*cluster_jobs))
+
+    def _last(self, job: Job) -> Object:
+        states = self._watch.history(_namespace(job), job.name)
+        return states[-1] if states else {}
+
+    def _has_ended(self, job: Job) -> bool:
+        return ended(self._last(job))
+
+    # ---- faults
+
+    def _inflict_what_is_due(self) -> None:
+        for name, fault in list(self._faults.items()):
+            if fault.kind is Kind.MODEL:
+                del self._faults[name]
+                self.played.hits.append(Hit(fault, 0.0))
+            elif self._model.is_waiting(name):
+                del self._faults[name]
+                try:
+                    self.played.hits.append(self._inflict(fault))
+                finally:
+                    self._model.release(name)
+
+    def _inflict(self, fault: Fault) -> Hit:
+        job = self._jobs[fault.job]
+        if fault.kind is Kind.API_SERVER:
+            self._writes.note()
+            hit = Hit(fault, time.monotonic())
+            node.kill_api_server(DOWN_SECONDS)
+            self._writes.restarted()
+            hit.over = hit.recovered = time.monotonic()
+        elif fault.kind is Kind.OPERATOR:
+            hit = self._kill_operator(fault, RELEASES[job.where])
+        else:
+            hit = self._take_part(fault, job)
+        hit.recorded = set(node.read_journal(self._journal(job)).results)
+        hit.unfinished = job.rollouts - hit.recorded
+        return hit
+
+    def _kill_operator(self, fault: Fault, release: Release) -> Hit:
+        """The one that acts; it is over when another one holds the Lease, or itself again."""
+        holder = patiently(release.lease)["holderIdentity"]
+        process = node.process_of(patiently(release.operators)[holder], "operator")
+        hit = Hit(fault, time.monotonic())
+        node.kill(process)
+        node.until_gone(process)
+        hit.over = time.monotonic()
+        last = patiently(release.lease).get("renewTime")
+        # A killed container that starts again in its pod bears the name that stands in the Lease, and goes on with it.
+        hit.recovered = _until(lambda: release.lease().get("renewTime") != last, hit.at)
+        return hit
+
+    def _take_part(self, fault: Fault, job: Job) -> Hit:
+        part = LOSSES[fault.kind]
+        pod = self._pod(job, part)
+        process = node.process_of(pod, _CONTAINERS[part])
+        target = node.shim_of(process) if fault.kind in _SHIMS else process
+        journal = self._journal(job)
+        hit = Hit(fault, time.monotonic())
+        if fault.kind in _PODS:
+            cluster.delete("pod", pod["metadata"]["name"], _namespace(job), wait=False)
+        else:
+            node.kill(target)
+        node.until_gone(process)
+        hit.over = time.monotonic()
+        assert journal.exists(), f"{job.name} has no journal at {journal}"
+        return hit
+
+    def _pod(self, job: Job, part: str) -> Object:
+        """Of the part's pods that run, the newest."""
+        pods = patiently(lambda: cluster.listed("pods", _namespace(job), {"evals.nhx.io/job-uid": self._uid(job)}))
+        roles = _ROLES[part]
+        found = [
+            pod
+            for pod in pods
+            if pod["metadata"]["labels"]["evals.nhx.io/role"] in roles
+            and pod["status"]["phase"] == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        assert found, f"{job.name} has no running {part} while its model is being asked"
+        return max(found, key=lambda pod: int(pod["metadata"]["labels"]["evals.nhx.io/attempt"]))
+
+    def _uid(self, job: Job) -> str:
+        return self._last(job)["metadata"]["uid"]
+
+    def _journal(self, job: Job):
+        if job.name not in self._claims:
+            name = f"{job.name}-results"
+            self._claims[job.name] = patiently(lambda: node.journal_of(_namespace(job), name))
+        return self._claims[job.name]
+
+    def _recoveries(self) -> None:
+        """When jobs went on, by the calls of their models."""
+        for hit in self.played.hits:
+            job = self._jobs[hit.fault.job]
+            if hit.fault.kind is Kind.MODEL:
+                failed = [when for name, _, when in self._model.failed if name == job.name]
+                later = [c.answered for c in self._model.calls_of(job.name) if c.answered and c.answered > min(failed)]
+                hit.at, hit.recovered = min(failed), min(later, default=None)
+            elif hit.fault.kind in LOSSES:
+                later = [call.at for call in self._model.calls_of(job.name, since=hit.over)]
+                hit.recovered = min(later, default=None)
+
+    # ---- promises
+
+    def _check(self, job: Job) -> None:
+        state = self._last(job)
+        self.played.phases[job.name] = phase(state)
+        if phase(state) != "Succeeded":
+            self._problem(job, f"is {phase(state)}\n{describe(_namespace(job), job.name)}")
+            return
+        self._check_aggregates(job, state["status"])
+        recorded = node.read_journal(self._journal(job)).results
+        self.played.rollouts += len(recorded)
+        if len(recorded) != len(set(recorded)):
+            self._problem(job, f"recorded rollouts twice: {recorded}")
+        if set(recorded) != job.rollouts:
+            self._problem(job, f"recorded {sorted(recorded)}, and should have {sorted(job.rollouts)}")
+        for hit in self.played.hits:
+            if hit.fault.job == job.name and hit.fault.kind is not Kind.MODEL:
+                self._check_collected(job, hit, recorded)
+        self._check_calls(job)
+
+    def _check_aggregates(self, job: Job, status: Object) -> None:
+        found = {entry["name"]: entry for entry in status.get("aggregates") or []}
+        reward = found.get("gym_reward.reward", {})
+        if reward.get("count") != len(job.rollouts) or abs(reward.get("value", -1) - job.reward) > 1e-9:
+            self._problem(job, f"has the reward {reward}, and {job.reward} over {len(job.rollouts)} is right")
+        accuracy = found.get("runner.gym.pass@1/accuracy", {}).get("value", -1)
+        if abs(accuracy - 100 * job.reward) > 1e-6:
+            self._problem(job, f"has Gym's accuracy {accuracy}, and {100 * job.reward} is right")
+
+    def _check_collected(self, job: Job, hit: Hit, recorded: list[tuple[int, int]]) -> None:
+        """What was unfinished when something died was collected from then on, and nothing else."""
+        if job.where is Where.LIGHT and hit.fault.kind in LOSSES:
+            hit.collected = {call.rollout for call in self._model.calls_of(job.name, since=hit.over) if call.rollout}
+        else:
+            hit.collected = set(recorded) - hit.recorded
+        if hit.collected != hit.unfinished:
+            words = f"{sorted(hit.unfinished)} were unfinished, and {sorted(hit.collected)} were collected"
+            self._problem(job, f"{hit.fault.kind}: {words}")
+
+    def _check_calls(self, job: Job) -> None:
+        """Where nothing of the job itself died, each rollout was paid for once."""
+        fault = next((hit.fault for hit in self.played.hits if hit.fault.job == job.name), None)
+        if job.where is not Where.LIGHT or (fault and (fault.kind in LOSSES or fault.how == "reset")):
+            return
+        answered = [call.rollout for call in self._model.calls_of(job.name) if call.answered]
+        if sorted(answered) != sorted(job.rollouts):
+            self._problem(job, f"the model answered for {sorted(answered)}, and should have once for each")
+
+    def _take_down(self) -> None:
+        """All jobs are deleted; what is left then is a leak."""
+        for release in {RELEASES[job.where].name: RELEASES[job.where] for job in self._plan.jobs}.values():
+            cluster.kubectl("delete", "aej", "--all", f"--namespace={release.jobs}", timeout=180)
+            left = _left(release.jobs)
+            if left:
+                self.played.problems.append(f"objects of deleted jobs in {release.jobs}: {left}")
+        deadline = time.monotonic() + LEFT_SECONDS
+        while (leaked := node.leaked()) and time.monotonic() < deadline:
+            time.sleep(2)
+        self.played.problems += leaked
+
+    def _problem(self, job: Job, words: str) -> None:
+        self.played.problems.append(f"{job.name} ({job.where}): {words}")
+
+
+def _namespace(job: Job) -> str:
+    return RELEASES[job.where].jobs
+
+
+def _until(holds: Callable[[], bool], since: float) -> float | None:
+    """When it did; None if it never does."""
+    while time.monotonic() < since + RECOVERY_SECONDS:
+        try:
+            if holds():
+                return time.monotonic()
+        except CommandError:
+            pass
+        time.sleep(0.2)
+    return None
+
+
+def _left(namespace: str) -> list[str]:
+    deadline = time.monotonic() + LEFT_SECONDS
+    while True:
+        found = [
+            f"{entry['kind']}/{entry['metadata']['name']}"
+            for entry in cluster.listed(PIECES, namespace)
+            if "evals.nhx.io/job-uid" in (entry["metadata"].get("labels") or {})
+        ]
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(1)

@@ -1,0 +1,50 @@
+"""Jobs on real pods while everything around them and in them is killed: all of them end, each with the right answer.
+
+`CHAOS_SEED` chooses the plan: the same seed is the same jobs and the same faults. The report is in `build/`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from chaos import report, world
+from chaos.model import Model
+from chaos.plan import LONG, SHORT, Kind, Plan, make
+from chaos.run import Played, Player
+from chaos.world import COLOCATED, SANDBOXED
+
+SEED = int(os.environ.get("CHAOS_SEED", "6"))
+SHORT_SECONDS = 600
+"""In which it ends on a machine that is busy with anything; on an idle one it takes some two minutes."""
+LONG_SECONDS = 3 * 3600
+
+
+def played(plan: Plan, model: Model, name: str, seconds: float) -> Played:
+    result = Player(plan, model).play(seconds)
+    report.write(result, name)
+    print(f"\n{report.table(result)}")
+    return result
+
+
+def kept(result: Played) -> None:
+    """Every promise at once: a run is too dear for a test of each."""
+    plan = result.plan
+    assert not result.problems, "\n".join(result.problems)
+    assert set(result.phases) == {job.name for job in plan.jobs}
+    assert {hit.fault for hit in result.hits} == set(plan.faults), "a fault of the plan did not happen"
+    unhealed = [hit.fault for hit in result.hits if hit.recovered is None and hit.unfinished]
+    assert not unhealed, unhealed
+    slow = [hit for hit in result.hits if hit.fault.kind is Kind.OPERATOR and (hit.seconds or 0) > 20]
+    assert not slow, slow
+
+
+def test_a_dozen_jobs_under_every_kind_of_fault_end_with_the_right_answers(light: None, model: Model) -> None:
+    kept(played(make(SEED, SHORT), model, "chaos-short", SHORT_SECONDS))
+
+
+@pytest.mark.chaos
+def test_two_hundred_jobs_eight_of_them_with_gym_itself_end_with_the_right_answers(light: None, model: Model) -> None:
+    with world.installed(SANDBOXED, COLOCATED):
+        kept(played(make(SEED, LONG), model, "chaos", LONG_SECONDS))

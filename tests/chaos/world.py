@@ -1,0 +1,187 @@
+"""Where chaos takes place: releases of its own, with namespaces of their own, and the light host's image."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.model import key_of, rows_text
+from chaos.plan import Job, Where
+from devcluster.images import building, loading
+from e2e import manifests
+from e2e.installations import CHART, GVISOR, REGISTRY, TAG, restore, usable_revision
+from support import cluster
+from support.cluster import ROOT, CommandError, Object
+
+LIGHT_IMAGE = "light-gym-host"
+LIGHT_CONTAINERFILE = "tests/chaos/light_host/Containerfile"
+LIGHT_VARIABLES = {"LIGHT_HOST": "1"}
+INSTALL_SECONDS = 240
+GONE_SECONDS = 300
+IDLE_NAMESPACE = "nhx-chaos-idle"
+KEYS, ROWS = "model-keys", "rows"
+CRDS = ROOT / "crds"
+_SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+
+
+@dataclass(frozen=True)
+class Release:
+    """One installation of the chart, and the one namespace that it serves."""
+
+    name: str
+    values: dict[str, Any] = field(default_factory=dict)
+    chart: Path = CHART
+    tag: str = TAG
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.name}-operator"
+
+    @property
+    def jobs(self) -> str:
+        return self.name
+
+    def install(self) -> None:
+        values = {
+            "image": {"registry": REGISTRY, "tag": self.tag},
+            "watchNamespaces": [self.jobs],
+            "resources": {"evaluator": _SMALL, "gymHost": _SMALL, "gymTasks": _SMALL},
+            "crds": {"install": False},
+            "rbac": {"runtimeClasses": False},
+            "fullnameOverride": self.name,
+            **self.values,
+        }
+        here = (f"--namespace={self.namespace}", "--reset-values", "--wait", f"--timeout={INSTALL_SECONDS}s")
+        command = ("upgrade", "--install", *here, "--values=-", self.name, str(self.chart))
+        cluster.helm(*command, stdin=json.dumps(values), timeout=INSTALL_SECONDS + 30)
+
+    def uninstall(self) -> None:
+        here = f"--namespace={self.namespace}"
+        cluster.helm("uninstall", self.name, here, "--ignore-not-found", "--wait", timeout=INSTALL_SECONDS)
+
+    def lease(self) -> dict[str, Any]:
+        """Its spec; empty while there is none."""
+        found = cluster.find("lease", self.name, self.namespace)
+        return found["spec"] if found else {}
+
+    def operators(self) -> dict[str, Object]:
+        """The operator's pods by name, which is what they call themselves in the Lease."""
+        pods = cluster.listed("pods", self.namespace, {"app.kubernetes.io/name": "nhx-gym-operator"})
+        return {pod["metadata"]["name"]: pod for pod in pods}
+
+
+LIGHT = Release(
+    "nhx-chaos-light",
+    {"sandbox": {"isolation": "ContainerOnly"}, "images": {"gymHost": {"repository": LIGHT_IMAGE}}, "replicas": 2},
+)
+SANDBOXED = Release("nhx-chaos-sandboxed", {"sandbox": {"isolation": "ContainerOnly"}})
+COLOCATED = Release("nhx-chaos-colocated", {"sandbox": {"mode": "Disabled"}})
+RELEASES = {Where.LIGHT: LIGHT, Where.SANDBOXED: SANDBOXED, Where.COLOCATED: COLOCATED}
+
+
+def build_light_image(source: Path = ROOT, tag: str = TAG) -> None:
+    building.build([LIGHT_IMAGE], source=source, beside=LIGHT_CONTAINERFILE, tag=tag)
+    loading.load([LIGHT_IMAGE], tag)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other operator serves the namespaces of chaos, and the CRDs are this tree's. What was there before is there
+    again afterwards. A demo's release, which serves all namespaces, looks after one of its own meanwhile."""
+    had_crds = cluster.find("crd", "agentevaljobs.evals.nhx.io") is not None
+    demo = usable_revision(GVISOR)
+    if demo is not None:
+        cluster.apply(manifests.restricted_namespace(IDLE_NAMESPACE))
+        here = (f"--namespace={GVISOR.namespace}", "--reuse-values", "--wait", f"--timeout={INSTALL_SECONDS}s")
+        narrowed = f"--set=watchNamespaces={{{IDLE_NAMESPACE}}}"
+        cluster.helm("upgrade", GVISOR.release, str(CHART), *here, narrowed, timeout=INSTALL_SECONDS + 30)
+    try:
+        apply_crds(CRDS)
+        yield
+    finally:
+        if demo is not None:
+            restore(GVISOR, demo)
+        remove_namespaces(IDLE_NAMESPACE)
+        if not had_crds:
+            cluster.kubectl("delete", f"--filename={CRDS}", "--ignore-not-found", timeout=GONE_SECONDS)
+
+
+def apply_crds(folder: Path) -> None:
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={folder}")
+    cluster.kubectl("wait", f"--filename={folder}", "--for=condition=Established", "--timeout=60s", timeout=90)
+
+
+@contextmanager
+def installed(*releases: Release) -> Iterator[None]:
+    """Releases with their namespaces, which are empty at the beginning and gone at the end."""
+    namespaces = [name for release in releases for name in (release.namespace, release.jobs)]
+    try:
+        for release in releases:
+            release.uninstall()
+        remove_namespaces(*namespaces)
+        cluster.apply(*(manifests.restricted_namespace(name) for name in namespaces))
+        for release in releases:
+            release.install()
+        yield
+    finally:
+        # Jobs go while their operators are there to see it.
+        remove_namespaces(*(release.jobs for release in releases))
+        for release in releases:
+            release.uninstall()
+        remove_namespaces(*namespaces)
+
+
+def remove_namespaces(*names: str) -> None:
+    cluster.kubectl("delete", "namespace", *names, "--ignore-not-found", timeout=GONE_SECONDS)
+
+
+def inputs(namespace: str, jobs: list[Job]) -> list[Object]:
+    """The rows of all jobs, and a key of the model for each of these."""
+    keys = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": KEYS, "namespace": namespace},
+        "stringData": {job.name: key_of(job.name) for job in jobs},
+    }
+    return [keys, manifests.config_map(namespace, ROWS, {"rows.jsonl": rows_text()})]
+
+
+def manifest(job: Job, model_url: str, namespace: str, **spec: Any) -> Object:
+    target = {
+        "agent": "simple_agent",
+        "agentConfig": "responses_api_agents/simple_agent/configs/simple_agent.yaml",
+        "agentRefName": "mcqa_simple_agent",
+        "resourcesServer": "mcqa",
+        "modelType": "vllm_model",
+        "numRepeats": job.repeats,
+        "concurrency": job.concurrency,
+        "startupTimeoutSeconds": manifests.PATIENCE_SECONDS,
+        **({"envVars": LIGHT_VARIABLES} if job.where is Where.LIGHT else {}),
+    }
+    policy = {
+        "name": "policy",
+        "baseUrl": model_url,
+        "model": "scripted",
+        "apiKey": {"secretKeyRef": {"name": KEYS, "key": job.name}},
+    }
+    made = manifests.job(namespace, job.name, {"configMap": {"name": ROWS, "key": "rows.jsonl"}}, target, policy)
+    made["spec"]["tasks"]["limit"] = job.rows
+    made["spec"] |= spec
+    return made
+
+
+def patiently(action: Any, seconds: float = 90.0) -> Any:
+    """What an action returns, once the API server answers it again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return action()
+        except (CommandError, ValueError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)

@@ -1,0 +1,41 @@
+"""What chaos relies on: a plan comes from its seed alone, and its light host goes nowhere but into tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.plan import LONG, LOSSES, SHORT, Size, Where, make
+from chaos.world import LIGHT_CONTAINERFILE, LIGHT_IMAGE
+from devcluster.images import NAMES, containerfile
+from devcluster.images.building import CONTAINERFILE
+from support.cluster import ROOT
+
+SIZES = pytest.mark.parametrize("size", [SHORT, LONG], ids=["short", "long"])
+
+
+@SIZES
+def test_the_seed_alone_makes_the_plan(size: Size) -> None:
+    plan = make(6, size)
+    assert plan == make(6, size)
+    assert plan.faults != make(7, size).faults
+    assert len(plan.jobs) == size.light + 2 * size.real
+    assert len([job for job in plan.jobs if job.where is Where.COLOCATED]) == size.real
+    assert {kind: len([f for f in plan.faults if f.kind is kind]) for kind in size.faults} == dict(size.faults)
+
+
+@SIZES
+@pytest.mark.parametrize("seed", range(20))
+def test_each_fault_comes_in_the_middle_of_a_job_that_has_what_it_takes(size: Size, seed: int) -> None:
+    plan = make(seed, size)
+    jobs = {job.name: job for job in plan.jobs}
+    assert len({fault.job for fault in plan.faults}) == len(plan.faults)
+    for fault in plan.faults:
+        job = jobs[fault.job]
+        assert 0 < fault.after < len(job.rollouts)
+        assert not (LOSSES.get(fault.kind) == "host" and job.where is Where.COLOCATED)
+
+
+def test_the_light_host_is_in_no_list_of_images_that_are_pushed() -> None:
+    assert LIGHT_IMAGE not in NAMES
+    assert LIGHT_IMAGE not in containerfile.parse(CONTAINERFILE.read_text())
+    assert LIGHT_IMAGE in containerfile.parse((ROOT / LIGHT_CONTAINERFILE).read_text())
