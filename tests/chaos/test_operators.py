@@ -1,0 +1,135 @@
+"""Two operators on real pods: one acts, the other takes over, and nothing is made twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from chaos import node, world
+from chaos.model import Model
+from chaos.plan import Job, Where
+from chaos.world import LIGHT
+from devcluster.processes import Identity
+from support import cluster
+from support.job_watch import JobWatch, phase
+
+FAIL_OVER_SECONDS = 20
+END_SECONDS = 240
+READY_SECONDS = 120
+
+
+def leader() -> tuple[str, Identity]:
+    """The operator that acts, and its process, once there are two."""
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        holder, pods = LIGHT.lease().get("holderIdentity"), LIGHT.operators()
+        if holder in pods and len(pods) == 2 and all(_is_ready(pod) for pod in pods.values()):
+            return holder, node.process_of(pods[holder], "operator")
+        assert time.monotonic() < deadline, f"the Lease is held by {holder!r}, and there are the operators {list(pods)}"
+        time.sleep(0.5)
+
+
+def _is_ready(pod: cluster.Object) -> bool:
+    return all(status["ready"] for status in pod["status"].get("containerStatuses", [{"ready": False}]))
+
+
+@contextmanager
+def made(path: str) -> Iterator[None]:
+    """Every pod with the jobs that there is meanwhile, as `<uid> <name>` in the file of that path."""
+    columns = "custom-columns=UID:.metadata.uid,NAME:.metadata.name"
+    command = ["kubectl", "get", "pods", f"--namespace={LIGHT.jobs}", "--watch", f"--output={columns}", "--no-headers"]
+    with open(path, "w") as out:
+        process = subprocess.Popen(command, stdout=out, env=cluster.environment())
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=10)
+
+
+def jobs(word: str) -> list[Job]:
+    return [Job(f"{word}-{number}", Where.LIGHT, 4, 1, 2) for number in range(4)]
+
+
+def submit(some: list[Job], model: Model) -> None:
+    cluster.apply(*(world.manifest(job, model.url, LIGHT.jobs) for job in some))
+
+
+def each_ended_well_and_was_made_once(some: list[Job], watch: JobWatch, path: str) -> None:
+    for job in some:
+        state = watch.finished(LIGHT.jobs, job.name, timeout=END_SECONDS)
+        assert phase(state) == "Succeeded", state["status"]
+        assert state["status"]["attempt"] == 1
+        reward = next(entry for entry in state["status"]["aggregates"] if entry["name"] == "gym_reward.reward")
+        assert (reward["value"], reward["count"]) == (job.reward, len(job.rollouts))
+    with open(path) as lines:
+        seen = {tuple(line.split()) for line in lines}
+    for job in some:
+        names = [name for _, name in seen if name.startswith(f"{job.name}-")]
+        assert len(names) == len(set(names)) == 2, f"evaluator and host, each once, are the pods of {job.name}: {names}"
+
+
+@pytest.fixture
+def seen(tmp_path) -> Iterator[str]:
+    path = str(tmp_path / "pods")
+    with made(path):
+        yield path
+
+
+def test_a_killed_leader_is_followed_within_twenty_seconds(
+    light: None, model: Model, watch: JobWatch, seen: str
+) -> None:
+    """By the other one, or by itself in its restarted container, whoever comes first."""
+    _, process = leader()
+    some = jobs("killed")
+    cluster.apply(*world.inputs(LIGHT.jobs, some))
+    submit(some[:2], model)
+    began = time.monotonic()
+    node.kill(process)
+    node.until_gone(process)
+    last = LIGHT.lease()["renewTime"]
+    submit(some[2:], model)
+    while LIGHT.lease()["renewTime"] == last:
+        assert time.monotonic() - began < FAIL_OVER_SECONDS, "nobody renews the Lease"
+        time.sleep(0.2)
+    print(f"\nkilled leader: the Lease was renewed after {time.monotonic() - began:.1f} s")
+    each_ended_well_and_was_made_once(some, watch, seen)
+
+
+def test_a_frozen_leader_is_followed_by_the_other_and_acts_no_more(
+    light: None, model: Model, watch: JobWatch, seen: str
+) -> None:
+    """As on a node out of reach: it is there, cannot let the Lease go, and comes back later."""
+    holder, process = leader()
+    some = jobs("frozen")
+    cluster.apply(*world.inputs(LIGHT.jobs, some))
+    submit(some[:2], model)
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        # tini waits; what acts is its child.
+        for child in children(process.pid):
+            os.kill(child, signal.SIGSTOP)
+        began = time.monotonic()
+        submit(some[2:], model)
+        while LIGHT.lease()["holderIdentity"] == holder:
+            assert time.monotonic() - began < FAIL_OVER_SECONDS, "the Lease is still held by the frozen operator"
+            time.sleep(0.2)
+        took = time.monotonic() - began
+        time.sleep(2)
+    finally:
+        for pid in (*children(process.pid), process.pid):
+            os.kill(pid, signal.SIGCONT)
+    print(f"\nfrozen leader: the other one held the Lease after {took:.1f} s")
+    each_ended_well_and_was_made_once(some, watch, seen)
+    assert LIGHT.lease()["holderIdentity"] != holder
+
+
+def children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
