@@ -404,8 +404,11 @@ def _slow_collection(world: World, namespace: str) -> Run:
 
 @scenario
 def startup_timeout(world: World) -> Run:
-    """Gym takes half a minute to start under gVisor. Its logs are followed from before there are pods."""
+    """Gym takes half a minute to start under gVisor. Its logs are followed from before there are pods. The model's path
+    is wrong, which is to be said before Gym is up."""
     job = manifests.mcqa_job(GVISOR.jobs, "impatient", startupTimeoutSeconds=5)
+    (model,) = job["spec"]["models"]
+    model["baseUrl"] = model["baseUrl"].replace("/v1", "/v2")
     cluster.apply(job)
     with ThreadPoolExecutor(1) as pool:
         followed = pool.submit(runs.nhx, world, "logs", "impatient", f"--namespace={GVISOR.jobs}", "--follow")

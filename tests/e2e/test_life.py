@@ -9,7 +9,7 @@ import pytest
 from e2e.manifests import MCQA_TASKS, REPEATS, WORDCHECK_TASKS
 from e2e.runs import Run, rows_of
 from support.clock import seconds_between
-from support.job_watch import condition
+from support.job_watch import condition, is_true
 
 ROLLOUTS = MCQA_TASKS * REPEATS
 
@@ -83,6 +83,15 @@ def test_a_start_that_takes_too_long_names_the_field(startup_timeout: Run) -> No
     failed = condition(startup_timeout.job, "Failed")
     assert (failed["status"], failed["reason"]) == ("True", "StartupTimeout")
     assert "startupTimeoutSeconds" in failed["message"] and "5" in failed["message"]
+
+
+def test_a_wrong_model_url_is_said_before_gym_is_up(startup_timeout: Run) -> None:
+    doubt = condition(startup_timeout.job, "ModelInDoubt")
+    assert (doubt["status"], doubt["reason"]) == ("True", "EndpointNotFound")
+    assert "spec.models[name=policy].baseUrl" in doubt["message"] and "/v2" in doubt["message"]
+    assert [
+        state for state in startup_timeout.states if is_true(state, "ModelInDoubt") and not is_true(state, "Failed")
+    ]
 
 
 def test_the_startup_timeout_counts_from_the_launchers_start(startup_timeout: Run) -> None:

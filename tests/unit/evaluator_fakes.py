@@ -85,11 +85,22 @@ class FakeModel:
     url: str = ""
     requests: list[web.Request] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    listing: Answer | None = None
+    """What it answers to `GET /v1/models`, in place of an empty list."""
+    looks: list[web.Request] = field(default_factory=list)
+    """Those requests, which are no calls."""
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/{path:.*}", self._answer)
         return app
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        self.looks.append(request)
+        if self.listing is not None:
+            return await self.listing(request, {})
+        return web.json_response({"object": "list", "data": []})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

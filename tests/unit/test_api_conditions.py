@@ -37,6 +37,7 @@ def test_the_condition_types_are_those_of_the_resource():
         "RowFieldsMissing",
         "ModelCallsUnplaced",
         "ModelAnsweredAs",
+        "ModelInDoubt",
         "Degraded",
         "Failed",
     ]

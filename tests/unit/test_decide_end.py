@@ -190,6 +190,30 @@ def test_a_notice_is_shown_while_the_job_still_runs():
     assert holds(decision, "RowsCollapsed") and decision.status["phase"] == "Running"
 
 
+DOUBT = Notice(type="ModelInDoubt", reason="KeyRefused", message="model policy's endpoint refuses the key")
+
+
+def test_a_doubt_about_a_model_is_withdrawn_once_it_has_answered_and_not_before():
+    pods = (evaluator(workload(), containers=STARTED), host(workload()))
+    doubted = decide(observe(pods=pods, progress=progress(notices=[DOUBT])), NOW).status
+    for calls, status, reason in ((0, "True", "KeyRefused"), (1, "False", "ModelsAnswer")):
+        said = progress(usage={"policy": ModelUsage(calls=calls)})
+        decision = decide(observe(job(status=doubted), pods=pods, progress=said), NOW)
+        shown = condition_of(decision, "ModelInDoubt")
+        assert (shown["status"], shown["reason"]) == (status, reason)
+
+
+def test_a_doubt_that_was_settled_between_two_looks_is_withdrawn_by_the_outcome():
+    pods = (evaluator(workload(), containers=STARTED), host(workload()))
+    doubted = decide(observe(pods=pods, progress=progress(notices=[DOUBT])), NOW).status
+    ended = (finished_evaluator(workload(), outcome(usage={"policy": ModelUsage(calls=3)})),)
+    assert not holds(decide(observe(job(status=doubted), pods=ended), NOW), "ModelInDoubt")
+
+
+def test_nothing_is_said_of_models_that_were_never_in_doubt():
+    assert condition_of(decide(finished(outcome(usage={"policy": ModelUsage(calls=3)})), NOW), "ModelInDoubt") is None
+
+
 def test_another_container_that_never_ends_does_not_hold_up_the_outcome():
     pod = finished_evaluator(workload(), outcome())
     pod["status"]["phase"] = "Running"

@@ -53,16 +53,34 @@ async def test_a_name_of_such_an_address_is_refused_too(tmp_path: Path, monkeypa
     assert f"metadata.internal is the address {METADATA}" in outcome.message
 
 
-async def test_a_name_that_means_something_else_when_it_is_called_is_not_connected_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Checked where it is connected to, and not only before."""
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name means a metadata server by the time that it is connected to, and did not before."""
 
     async def resolve(self: Any, host: str, port: int = 0, family: int = 0) -> list[dict[str, Any]]:
         return [{"hostname": host, "host": METADATA, "port": port, "family": 2, "proto": 0, "flags": 0}]
 
     monkeypatch.setattr(endpoint, "check_host", lambda *_, **__: None)
     monkeypatch.setattr(addresses.ThreadedResolver, "resolve", resolve)
+
+
+@pytest.mark.usefixtures("turned")
+async def test_a_name_that_means_something_else_when_it_is_first_looked_at_ends_the_job(tmp_path: Path) -> None:
+    outcome = await outcome_of(tmp_path, "http://model.team:8000/v1")
+    assert (outcome.state, outcome.reason) == ("Failed", "ModelUnavailable")
+    assert f"model.team is the address {METADATA}" in outcome.message and FIELD in outcome.message
+
+
+@pytest.mark.usefixtures("turned")
+async def test_a_name_that_means_something_else_when_it_is_called_is_not_connected_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checked where it is connected to, and not only before."""
+
+    async def no_look(_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(endpoint.Endpoint, "look", no_look)
     async with world(tmp_path) as w:
         plan = w.plan([row(0)]).model_copy(update={"models": [route("http://model.team:8000/v1", max_retries=3)]})
         outcome = await finish(w.evaluation(plan), *w.hosts)

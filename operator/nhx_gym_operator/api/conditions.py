@@ -36,6 +36,9 @@ class ConditionType(StrEnum):
     that the model never gave."""
     MODEL_ANSWERED_AS = "ModelAnsweredAs"
     """Only if so: an endpoint's answers name another model than it was asked for, though rightly perhaps: an alias."""
+    MODEL_IN_DOUBT = "ModelInDoubt"
+    """Only if so: the first look at a model's endpoint, before Gym is up, found it out of reach, refusing the key, or
+    elsewhere. Its server may be starting, so that ends nothing. False once a model has answered."""
     DEGRADED = "Degraded"
     """The result stands, but lacks something that the message names."""
     FAILED = "Failed"
@@ -52,6 +55,7 @@ NOTICES = (
     ConditionType.ROW_FIELDS_MISSING,
     ConditionType.MODEL_CALLS_UNPLACED,
     ConditionType.MODEL_ANSWERED_AS,
+    ConditionType.MODEL_IN_DOUBT,
 )
 """What an evaluator may say about the dataset and the model calls; none changes how the job ends."""
 
@@ -255,7 +259,8 @@ class MeasurementReason(StrEnum):
 
 
 class NoticeReason(StrEnum):
-    """Reasons of `RowsCollapsed`, `PromptsMissing`, `RowFieldsMissing`, `ModelCallsUnplaced` and `ModelAnsweredAs`."""
+    """Reasons of `RowsCollapsed`, `PromptsMissing`, `RowFieldsMissing`, `ModelCallsUnplaced`, `ModelAnsweredAs` and
+    `ModelInDoubt`."""
 
     DUPLICATE_ROWS = "DuplicateRows"
     """Rows that are equal became one task."""
@@ -267,6 +272,14 @@ class NoticeReason(StrEnum):
     """Model calls failed that could not be told apart by rollout."""
     ANSWERED_UNDER_ANOTHER_NAME = "AnsweredUnderAnotherName"
     """An endpoint's answers name another model than it was asked for."""
+    ENDPOINT_UNREACHABLE = "EndpointUnreachable"
+    """No connection to a model's endpoint came about, or no answer, when it was first looked at."""
+    KEY_REFUSED = "KeyRefused"
+    """A model's endpoint answered the first look at it with 401 or 403."""
+    ENDPOINT_NOT_FOUND = "EndpointNotFound"
+    """A model's endpoint answered the first look at it with 404 or a redirect."""
+    MODELS_ANSWER = "ModelsAnswer"
+    """False: a model that was in doubt has answered since."""
 
 
 EXPECTED_WHILE_FALSE = frozenset(

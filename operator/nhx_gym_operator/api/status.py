@@ -175,8 +175,8 @@ class JobStatus(ApiModel):
         default=None,
         max_length=16,
         description="Accepted, Staged, SandboxReady, Running, Suspended, Complete, Degraded, Failed; RowsCollapsed, "
-        "PromptsMissing, RowFieldsMissing, ModelCallsUnplaced and ModelAnsweredAs where there is something to say "
-        "about the dataset or the model calls.",
+        "PromptsMissing, RowFieldsMissing, ModelCallsUnplaced, ModelAnsweredAs and ModelInDoubt where there is "
+        "something to say about the dataset or the models.",
         json_schema_extra=CONDITION_LIST,
     )
     aggregates: list[JobAggregate] | None = Field(

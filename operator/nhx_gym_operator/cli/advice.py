@@ -33,6 +33,37 @@ _FEWER_CALLS = (
     _AGAIN,
 )
 
+_KEY_REFUSED = (
+    "The endpoint refused the key: check the value of key {key} in Secret {secret} (no quotes, no line end, the right "
+    "endpoint), and that it may use model {model}.",
+    "Try it: {list_models}.",
+    _AGAIN,
+)
+_KEY_WANTED = (
+    "The endpoint wants a key, and the job has none for it: put the key into a Secret (`kubectl create secret generic "
+    "NAME --from-file=api-key=FILE -n {namespace}`) and name that in spec.models[].apiKey.secretKeyRef. Or the "
+    "endpoint refuses callers from this cluster, or model {model}.",
+    _AGAIN,
+)
+_NOT_THERE = (
+    "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
+    "({model}). With spec.target.gym.modelType openai_model it must serve /responses; the other model types use "
+    "/chat/completions.",
+    "See which models it has: {list_models}.",
+    _AGAIN,
+)
+_DISTRUSTED = (
+    "The evaluator does not trust the certificate of {base_url}: it is signed by an authority that the image does not "
+    "know, has expired, or is another host's. See it: `curl -v {base_url}/models`. For a private "
+    "authority, put its certificate into a ConfigMap of namespace {namespace} and name it in the model's certificates.",
+    _AGAIN,
+)
+_UNREACHABLE = (
+    "The evaluator does not reach {base_url}: check the address, and whether pods of namespace {namespace} may go out "
+    "to it (a NetworkPolicy, a proxy).",
+    _AGAIN,
+)
+
 ADVICE: Mapping[str, tuple[str, ...]] = {
     AcceptedReason.INVALID_SPEC: ("Correct the field that is named above.", _AGAIN),
     AcceptedReason.UNKNOWN_BUNDLED_SERVER: (
@@ -254,6 +285,15 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "If the endpoint does not know the name under this other one, correct spec.models[].model: the result is that "
         "of the model which answered. `answeredAs` in the bundle's provenance.json counts its answers by name.",
     ),
+    NoticeReason.ENDPOINT_UNREACHABLE: (
+        "If its server is only starting, nothing: this is withdrawn once it answers a call.",
+        *_UNREACHABLE,
+    ),
+    NoticeReason.KEY_REFUSED: _KEY_REFUSED,
+    NoticeReason.ENDPOINT_NOT_FOUND: (
+        "If the server lists no models and answers calls, nothing: this is withdrawn once it answers one.",
+        *_NOT_THERE,
+    ),
     RunReason.UPLOAD_FAILED: (
         "Check spec.results.objectStore: endpoint, bucket, and the Secret with its keys. With a claim beside it, the "
         "bundle is still there: `kubectl get pvc -n {namespace}`.",
@@ -301,40 +341,11 @@ SELF_EXPLAINED = frozenset(
         RunReason.CANCELLING,
         RunReason.SUSPENDING,
         RunReason.JOB_RESUMED,
+        NoticeReason.MODELS_ANSWER,
     }
 )
 """Reasons about which nothing is to be done."""
 
-_KEY_REFUSED = (
-    "The endpoint refused the key: check the value of key {key} in Secret {secret} (no quotes, no line end, the right "
-    "endpoint), and that it may use model {model}.",
-    "Try it: {list_models}.",
-    _AGAIN,
-)
-_KEY_WANTED = (
-    "The endpoint wants a key, and the job has none for it: put the key into a Secret (`kubectl create secret generic "
-    "NAME --from-file=api-key=FILE -n {namespace}`) and name that in spec.models[].apiKey.secretKeyRef. Or the "
-    "endpoint refuses callers from this cluster, or model {model}.",
-    _AGAIN,
-)
-_NOT_THERE = (
-    "The endpoint knows no such path or model: check baseUrl ({base_url}, which usually ends in /v1) and model "
-    "({model}). With spec.target.gym.modelType openai_model it must serve /responses; the other model types use "
-    "/chat/completions.",
-    "See which models it has: {list_models}.",
-    _AGAIN,
-)
-_DISTRUSTED = (
-    "The evaluator does not trust the certificate of {base_url}: it is signed by an authority that the image does not "
-    "know, has expired, or is another host's. See it: `curl -v {base_url}/models`. For a private "
-    "authority, put its certificate into a ConfigMap of namespace {namespace} and name it in the model's certificates.",
-    _AGAIN,
-)
-_UNREACHABLE = (
-    "The evaluator does not reach {base_url}: check the address, and whether pods of namespace {namespace} may go out "
-    "to it (a NetworkPolicy, a proxy).",
-    _AGAIN,
-)
 _TOO_MANY = (
     "The endpoint is overloaded or limits its callers: lower spec.target.gym.concurrency, or the model's "
     "maxConcurrentCalls.",
@@ -417,7 +428,7 @@ MANAGED = ("The job is looked after by {managed_by} (spec.managedBy); the operat
 UNKNOWN = (_LOGS,)
 """For a reason that a newer operator gives."""
 
-_MODEL = re.compile(r"model (?P<name>\S+) (?:has )?answered no call")
+_MODEL = re.compile(r"model (?P<name>\S+?)(?: (?:has )?answered no call|'s endpoint )")
 _SECRET = re.compile(r"Secret '(?P<name>[^']+)'(?: has no key '(?P<key>[^']+)')?")
 _CONFIG_MAP = re.compile(r"ConfigMap '(?P<name>[^']+)'")
 _FILESET = re.compile(r"FileSet '(?P<name>[^']+)'")

@@ -108,7 +108,7 @@ def explain(kubectl: Kubectl, job: Job) -> Explanation:
         headline=_headline(job),
         cause=cause,
         notes=_notes(job),
-        advice=[line for condition in (cause, *_beside(job)) for line in advice(job, condition, errors)],
+        advice=list(dict.fromkeys(line for each in (cause, *_beside(job)) for line in advice(job, each, errors))),
         pods=words_of(job, pods),
         events=events,
         unread=unread,

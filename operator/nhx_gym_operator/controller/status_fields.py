@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from ..api.conditions import NOTICES, ConditionType
+from ..api.conditions import NOTICES, ConditionType, NoticeReason
 from ..api.constants import (
     CONTAINER_EVALUATE,
     CONTAINER_GATE,
@@ -57,6 +57,15 @@ def show_progress(draft: StatusDraft, progress: Progress) -> None:
     for notice in progress.notices:
         if notice.type in NOTICES:
             draft.set(ConditionType(notice.type), True, notice.reason or notice.type, notice.message)
+    _withdraw_doubt(draft, progress)
+
+
+def _withdraw_doubt(draft: StatusDraft, progress: Progress) -> None:
+    """A doubt is repeated until it is settled. An evaluator that has just begun again has none yet."""
+    doubt = ConditionType.MODEL_IN_DOUBT
+    is_said = any(notice.type == doubt for notice in progress.notices)
+    if draft.is_true(doubt) and not is_said and any(used.calls for used in progress.usage.values()):
+        draft.set(doubt, False, NoticeReason.MODELS_ANSWER, "a model that was in doubt has answered")
 
 
 def show_hosts(draft: StatusDraft, ready: int, desired: int) -> None:
@@ -72,7 +81,7 @@ def show_results(draft: StatusDraft, workload: Workload) -> None:
 
 def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
     """Everything that was scored, whether the job succeeded or not."""
-    show_progress(draft, outcome.progress)
+    show_progress(draft, outcome.progress.model_copy(update={"usage": outcome.usage}))
     data = draft.data
     aggregates = _fitting(outcome.aggregates)
     if aggregates:

@@ -19,7 +19,7 @@ from .addresses import CheckedResolver
 from .budget import Budget
 from .egress import EGRESS_LOG, EgressProxy
 from .errors import JobFailed
-from .gateway import ModelGateway
+from .gateway import ModelGateway, Unusable
 from .hosts import HostRegistry
 from .http_api import Backends, make_app, serving
 from .journal import Journal, JournalUnwritable
@@ -91,9 +91,10 @@ class HttpServer:
                 trusted=trusted,
                 counted=journal.usage,
             )
-            unusable = await gateway.check_endpoints()
-            if unusable:
-                raise JobFailed(RunReason.MODEL_UNAVAILABLE, unusable, FailureClass.MODEL)
+            try:
+                await gateway.look_at_endpoints()
+            except Unusable as why:
+                raise JobFailed(RunReason.MODEL_UNAVAILABLE, str(why), FailureClass.MODEL) from why
             journal.measure = gateway.usage_if_lost
             registry = self._registry(session)
             egress = self._egress()

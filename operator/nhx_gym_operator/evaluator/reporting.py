@@ -71,9 +71,11 @@ class Reporter:
         return self.server.registry if self.server else None
 
     def _notices(self) -> list[Notice]:
-        """What the model calls so far have shown."""
+        """What the models and the calls to them have shown so far."""
+        if self.gateway is None:
+            return self.calls.notices()
         asked = {route.name: route.model for route in self.plan.models}
-        return [*self.calls.notices(), *other_names(asked, self.gateway.facts() if self.gateway else {})]
+        return [*self.calls.notices(), *self.gateway.notices(), *other_names(asked, self.gateway.facts())]
 
     def running(self) -> Outcome:
         return self._outcome("Running")

@@ -15,6 +15,7 @@ A prompt that outgrew the model's context is told by its class, `context`, and s
 
 from .answers import MAX_ANSWER_BYTES
 from .calls import CALL_PATHS, CALLER, LOCAL_CALLER, ModelGateway
+from .endpoint import Unusable
 from .requests import MAX_REQUEST_BYTES
 
-__all__ = ["CALLER", "CALL_PATHS", "LOCAL_CALLER", "MAX_ANSWER_BYTES", "MAX_REQUEST_BYTES", "ModelGateway"]
+__all__ = ["CALLER", "CALL_PATHS", "LOCAL_CALLER", "MAX_ANSWER_BYTES", "MAX_REQUEST_BYTES", "ModelGateway", "Unusable"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,8 @@ from types import MappingProxyType
 import aiohttp
 from aiohttp import web
 
-from ...api.wire.endpoints import ROLLOUT_HEADER, ModelUsage
+from ...api.conditions import ConditionType
+from ...api.wire.endpoints import ROLLOUT_HEADER, ModelUsage, Notice
 from ...api.wire.plans import ModelRoute
 from ...api.wire.reports import FailureClass
 from ..addresses import AddressRefused
@@ -35,6 +37,9 @@ LOCAL_CALLER = -1
 """The Gym in this container."""
 
 CALL_PATHS = ("chat/completions", "responses")
+_MAX_NOTICE = 900
+
+log = logging.getLogger(__name__)
 
 
 class ModelGateway:
@@ -106,11 +111,24 @@ class ModelGateway:
             if model.usage.failed_calls and not model.usage.calls
         }
 
-    async def check_endpoints(self) -> str | None:
-        """Why one of the models is not to be called: its address is nobody's model, or its certificate cannot be
-        trusted. Whether a model is there, and what it says, is not asked: it may come up later."""
-        found = await asyncio.gather(*(model.endpoint.unusable() for model in self._models.values()))
-        return next(filter(None, found), None)
+    async def look_at_endpoints(self) -> None:
+        """Raises `Unusable` if one of the models is not to be called. Whether it is there, and takes the key, is in
+        `notices` only: it may come up later."""
+
+        async def look(model: Model) -> None:
+            model.doubt = await model.endpoint.look()
+
+        await asyncio.gather(*map(look, self._models.values()))
+        for notice in self.notices():
+            log.warning("%s", notice.message)
+
+    def notices(self) -> list[Notice]:
+        """What is in doubt since the first look at the endpoints: of models that have answered no call so far."""
+        doubts = [model.doubt for model in self._models.values() if model.doubt]
+        if not doubts:
+            return []
+        message = "; ".join(doubt.words for doubt in doubts)[:_MAX_NOTICE]
+        return [Notice(type=ConditionType.MODEL_IN_DOUBT, reason=doubts[0].reason, message=message)]
 
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         """`GET /models/<name>/v1/models`: the one model behind this name. Costs no call."""

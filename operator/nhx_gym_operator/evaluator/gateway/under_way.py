@@ -14,7 +14,7 @@ from ..call_facts import CallFacts
 from ..metering import CallCost, Counted, End, EventStream
 from ..progress import utc
 from ..rollout_calls import NOT_MADE, Call, FailedCall, RolloutCalls
-from .endpoint import Endpoint
+from .endpoint import Doubt, Endpoint
 from .refusals import Refused
 
 _RETOLD_S = 60.0
@@ -30,6 +30,8 @@ class Model:
     usage: Counted = field(default_factory=Counted)
     facts: CallFacts = field(default_factory=CallFacts)
     last_refusal: str = ""
+    doubt: Doubt | None = None
+    """What the first look at its endpoint left of doubts, until it has answered a call."""
     under_way: int = 0
     trouble: str = ""
     """What a try failed with since the last answer. Told for a minute: endpoints say something new each time."""
@@ -44,6 +46,7 @@ class Model:
 
     def answered(self, answer: object) -> None:
         self.facts.answer(answer)
+        self.doubt = None
         self.trouble, self._silent_since = "", time.time()
 
     def failed(self, words: str) -> None:
