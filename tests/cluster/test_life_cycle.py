@@ -2,10 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from cluster.world import condition
 from nhx_gym_operator.api.conditions import RunReason
-from nhx_gym_operator.controller.kube import CLAIMS, JOBS, PODS
-from support.controller_values import outcome
+from nhx_gym_operator.api.wire.plans import EVALUATOR_PLAN_ENV
+from nhx_gym_operator.controller.kube import CLAIMS, JOBS, PODS, ApiError
+from support.controller_values import outcome, plan_of
 
 
 async def change(world, name="mcqa", **fields):
@@ -91,6 +94,45 @@ async def test_with_a_limit_of_zero_the_first_loss_ends_the_job(world, operator)
     await world.remove(PODS, "mcqa-evaluator-1")
     job = await world.until_phase("Failed")
     assert condition(job, "Failed")["reason"] == "BackoffLimitExceeded"
+    await world.until_no_pods()
+
+
+# retryFailed, failurePolicy
+
+
+def rules(*entries):
+    return {"rules": [{"action": action, "onLostAttempt": {"causes": [cause]}} for action, cause in entries]}
+
+
+async def test_what_a_job_says_of_failed_rollouts_is_told_to_its_evaluator_and_cannot_change(world, operator):
+    policy = {"rules": [{"action": "FailJob", "onRollout": {"classes": ["model", "legitimate"]}}]}
+    await world.apply_job(retryFailed=2, failurePolicy=policy)
+    await world.until_condition("Running", "PodsCreated")
+    plan = plan_of(await world.api.get(PODS, world.namespace, "mcqa-evaluator-1"), "agent-evaluate", EVALUATOR_PLAN_ENV)
+    told = {"place": "spec.failurePolicy.rules[0]", "action": "FailJob", "classes": ["model", "legitimate"]}
+    assert (plan["retry_failed"], plan["rollout_rules"]) == (2, [told])
+    for changed in ({"retryFailed": 3}, {"failurePolicy": rules(("Count", "Killed"))}):
+        with pytest.raises(ApiError, match=f"{next(iter(changed))} of a job cannot change"):
+            await change(world, **changed)
+
+
+async def test_a_loss_by_a_cause_that_is_ignored_is_followed_by_another_attempt_and_does_not_count(world, operator):
+    await world.apply_job(backoffLimit=0, failurePolicy=rules(("FailJob", "OOMKilled"), ("Ignore", "Deleted")))
+    await world.until_condition("Running", "PodsCreated")
+    await world.remove(PODS, "mcqa-evaluator-1")
+    job = await world.until_condition("Running", "EvaluatorLost")
+    assert job["status"]["ignoredAttempts"] == 1 and "lostAttempts" not in job["status"]
+    assert "spec.failurePolicy.rules[1] ignores Deleted" in condition(job, "Running")["message"]
+    await world.until_pods("mcqa-evaluator-2", "mcqa-host-0-2")
+
+
+async def test_a_loss_by_a_cause_that_is_final_ends_the_job(world, operator):
+    await world.apply_job(failurePolicy=rules(("FailJob", "OOMKilled")))
+    await world.until_condition("Running", "PodsCreated")
+    out_of_memory = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    await world.report("mcqa-evaluator-1", {"agent-evaluate": out_of_memory}, phase="Failed")
+    failed = condition(await world.until_phase("Failed"), "Failed")
+    assert failed["reason"] == "FailurePolicy" and "lost by OOMKilled" in failed["message"]
     await world.until_no_pods()
 
 

@@ -267,6 +267,20 @@ def test_a_lost_evaluator_is_followed_by_the_next_attempt_after_a_pause(observat
     assert later.status["lostAttempts"] == 1, "one loss is counted once"
 
 
+def test_an_ignored_loss_is_counted_by_itself_and_a_final_one_ends_the_job():
+    def decided(cause, action):
+        rules = [{"action": action, "onLostAttempt": {"causes": [cause]}}]
+        owner = job(status=accepted_status(), failurePolicy={"rules": rules}, backoffLimit=0)
+        return decide(lost(ended(137, EARLY, reason="OOMKilled"), owner=owner), NOW)
+
+    ignored = decided("OOMKilled", "Ignore")
+    assert (ignored.status["ignoredAttempts"], "lostAttempts" in ignored.status) == (1, False)
+    assert ignored.status["nextAttemptTime"] == "2026-11-29T12:00:10Z"
+    final = decided("OOMKilled", "FailJob")
+    assert final.status["phase"] == "Failed" and condition_of(final, "Failed")["reason"] == "FailurePolicy"
+    assert condition_of(decided("Evicted", "Ignore"), "Failed")["reason"] == "BackoffLimitExceeded"
+
+
 def test_an_attempt_that_runs_has_no_pause_before_it():
     second = workload(attempt=2)
     waited = accepted_status(lostAttempts=1, endedAttempt=1, nextAttemptTime="2026-11-29T12:00:00Z")

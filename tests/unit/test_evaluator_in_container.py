@@ -100,6 +100,20 @@ async def test_failed_rollouts_alone_are_run_again_and_as_often_as_was_asked_for
     assert aggregates[0]["agent_metrics"]["rows"] == 8
 
 
+async def test_a_class_that_a_rule_makes_final_ends_the_job_at_its_first_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, fail=["2"])
+    rule = {"place": "spec.failurePolicy.rules[0]", "action": "FailJob", "classes": ["environment"]}
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, rollout_rules=[rule], retry_failed=3, min_coverage=0.1)
+    assert (outcome.state, outcome.reason, outcome.coverage) == ("Failed", "FailurePolicy", 0.4)
+    assert "no such table" in outcome.message
+    assert len(w.model.requests) == 5 and outcome.aggregates[0].count == 4
+    aggregates = json.loads((gym_run(w) / "rollouts_aggregate_metrics.json").read_text())
+    assert aggregates[0]["agent_metrics"]["rows"] == 4
+
+
 async def test_what_a_signal_ended_three_times_in_a_row_was_killed_and_is_no_fault_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

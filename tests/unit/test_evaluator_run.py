@@ -237,6 +237,62 @@ async def test_once_the_tokens_are_used_nothing_is_run_again(tmp_path: Path) -> 
     assert len(w.hosts[0].rollouts) == len(set(w.hosts[0].rollouts))
 
 
+def rule(action: str, *classes: str) -> dict[str, Any]:
+    return {"place": f"spec.failurePolicy.rules[{len(classes)}]", "action": action, "classes": classes}
+
+
+async def test_a_class_that_a_rule_makes_final_ends_the_job_at_its_first_failure_and_scores_what_there_is(
+    tmp_path: Path,
+) -> None:
+    one_by_one = target(concurrency=1)
+    async with world(tmp_path) as w:
+        w.model.answer = failing("2", times=100)
+        rules = [rule("Count", "model"), rule("FailJob", "context", "transient")]
+        plan = w.plan(ROWS, rollout_rules=rules, retry_failed=3, min_coverage=0.1, target=one_by_one)
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+        assert w.hosts[0].rollouts == ALL[:5]
+        assert (outcome.state, outcome.reason) == ("Failed", "FailurePolicy")
+        words = "spec.failurePolicy.rules[2] ends the job at the first failure of class transient: task "
+        assert outcome.message.startswith(words) and "out of order" in outcome.message
+        assert (outcome.aggregates[0].value, outcome.aggregates[0].count, outcome.coverage) == (1.0, 4, 0.4)
+        assert any(aggregate.name == "runner.gym.pass@1/accuracy" for aggregate in outcome.aggregates)
+        failures = json_lines(bundle(w.paths) / "gym_run" / "rollouts_failures.jsonl")
+        assert [failure["_ng_failure_class"] for failure in failures] == ["transient"] + ["killed"] * 5
+        # An evaluator that was lost before it could say so.
+        again = await finish(w.evaluation(plan.model_copy(update={"attempt": 2})), *w.hosts)
+    assert (again.state, again.reason, again.message) == ("Failed", "FailurePolicy", outcome.message)
+    assert len(w.hosts[0].rollouts) == 5
+
+
+async def test_rollouts_that_are_under_way_are_given_up_when_a_rule_ends_the_job(tmp_path: Path) -> None:
+    async def answer(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if prompt_of(body) == "question 0":
+            return web.json_response({"error": {"message": "no such model"}}, status=404)
+        await asyncio.sleep(60)
+        raise AssertionError("nobody waits for so long")
+
+    async with world(tmp_path) as w:
+        w.model.answer = answer
+        async with asyncio.timeout(40):
+            outcome = await finish(w.evaluation(w.plan(ROWS, rollout_rules=[rule("FailJob", "model")])), *w.hosts)
+    assert (outcome.state, outcome.reason, outcome.coverage) == ("Failed", "FailurePolicy", 0.0)
+    assert "no such model" in outcome.message
+
+
+async def test_a_class_that_a_rule_takes_out_is_not_run_again_and_the_first_rule_that_fits_counts(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        w.model.answer = failing("2", times=100)
+        w.hosts[0].verify = lambda example, text: None if example["expected_answer"] == "3" else 1.0
+        rules = [rule("FailRollout", "transient"), rule("FailJob", "transient", "model")]
+        outcome = await finish(
+            w.evaluation(w.plan(ROWS, rollout_rules=rules, retry_failed=1, min_coverage=0.6)), *w.hosts
+        )
+    assert (outcome.state, outcome.coverage) == ("Complete", 0.6)
+    assert failed_tries(w) == {(2, 0): 1, (2, 1): 1, (3, 0): 2, (3, 1): 2}
+
+
 async def test_too_little_coverage_fails_the_job_and_still_shows_what_was_scored(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.hosts[0].verify = lambda example, text: None if example["expected_answer"] == "1" else 1.0

@@ -214,6 +214,19 @@ def test_the_evaluators_plan_says_what_the_job_says():
     assert plan.environment is False
 
 
+def test_the_evaluators_plan_has_the_rules_about_rollouts_by_their_place_in_the_spec():
+    policy = {
+        "rules": [
+            {"action": "Ignore", "onLostAttempt": {"causes": ["Evicted"]}},
+            {"action": "FailJob", "onRollout": {"classes": ["model", "context"]}},
+        ]
+    }
+    pod = pods.evaluator_pod(workload(job(failurePolicy=policy, retryFailed=2)))
+    plan = plan_of(pod, "agent-evaluate", "NHX_EVALUATOR_PLAN")
+    rule = {"place": "spec.failurePolicy.rules[1]", "action": "FailJob", "classes": ["model", "context"]}
+    assert (plan["retry_failed"], plan["rollout_rules"]) == (2, [rule])
+
+
 def test_the_models_key_is_a_file_of_the_evaluator_and_of_nobody_else():
     evaluator, host = pods.job_pods(sandboxed())
     assert volumes(evaluator)["model-key-0"]["secret"] == {

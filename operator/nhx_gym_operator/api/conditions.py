@@ -221,6 +221,9 @@ class RunReason(StrEnum):
     """The evaluator pod vanished or was killed before it wrote an outcome."""
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     """More attempts were lost than `spec.backoffLimit` allows."""
+    FAILURE_POLICY = "FailurePolicy"
+    """A rule of `spec.failurePolicy` ends the job at a failure of this kind; what was collected is scored, unless it
+    was an attempt that was lost."""
     UPLOAD_FAILED = "UploadFailed"
     """The bundle could not be brought to the object store; what was scored is in the status. `Degraded` where a claim
     has the bundle, else `Failed`."""

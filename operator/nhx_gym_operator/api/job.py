@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 
 from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, POLICY_MODEL
 from .egress import Egress
+from .failure_policy import FailurePolicy
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .limits import Limits
 from .models import ModelSpec
@@ -162,6 +163,11 @@ class JobSpec(ApiModel):
         description="How many lost attempts are made good: the evaluator's pod vanished, was evicted or killed. The "
         "next attempt collects only what is missing, after 10 s, then 20 s, 40 s and so on, at most 6 minutes. Of each "
         "attempt, so many lost gym hosts are replaced too. Failed rollouts are no lost attempt. Can be changed.",
+    )
+    failure_policy: Annotated[FailurePolicy | None, batch_job("podFailurePolicy")] = Field(
+        default=None,
+        description="What to do about failed rollouts of a class and attempts lost by a cause, before `retryFailed` "
+        "and `backoffLimit` are asked. Unset: these alone decide.",
     )
     managed_by: Annotated[str | None, batch_job("managedBy")] = Field(
         default=None,

@@ -160,6 +160,12 @@ class JobStatus(ApiModel):
     lost_attempts: int | None = Field(
         default=None, ge=0, description="Attempts that were lost. More than `spec.backoffLimit` end the job."
     )
+    ignored_attempts: int | None = Field(
+        default=None,
+        ge=0,
+        description="Attempts that were lost and that a rule of `spec.failurePolicy` ignores: they are not in "
+        "`lostAttempts`.",
+    )
     next_attempt_time: Timestamp | None = Field(
         default=None, description="When the attempt after a lost one may start."
     )

@@ -258,6 +258,11 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Nothing needs to be done while attempts are left: the next one collects only what is missing.",
         "If the job has failed: see how its pods ended, above, and whether nodes went away: `kubectl get nodes`.",
     ),
+    RunReason.FAILURE_POLICY: (
+        "Mend what is named above: the model, the environment or what its pod lacks. What was collected is kept.",
+        "To go on at such a failure, change the rule that is named above, in a new job.",
+        _ANEW,
+    ),
     RunReason.BACKOFF_LIMIT_EXCEEDED: (
         "See how its pods ended, above, and whether nodes went away: `kubectl get nodes`. OOMKilled: the evaluator "
         "needs more memory (the chart's resources.evaluator, resources.gymTasks). What was collected is kept.",

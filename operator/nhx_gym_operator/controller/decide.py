@@ -184,7 +184,8 @@ class _Decider:
 
     def _after_loss(self, attempt: Attempt, loss: str) -> None:
         verdict = retry.judge(self.observation, attempt, loss, self.now)
-        self.draft.data["lostAttempts"] = verdict.lost
+        counts = {"lostAttempts": verdict.lost, "ignoredAttempts": verdict.ignored}
+        self.draft.data |= {name: number for name, number in counts.items() if number}
         if verdict.again_at is None:
             self.draft.fail(verdict.reason, verdict.message)
             return

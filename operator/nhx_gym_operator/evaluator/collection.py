@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..api.conditions import RunReason
+from ..api.failure_policy import FailureAction
 from ..api.wire.endpoints import Stage
-from ..api.wire.plans import EvaluatorPlan
+from ..api.wire.plans import EvaluatorPlan, RolloutRule
 from ..api.wire.reports import FailureClass
 from .collect import AggregatesMissing, Collector
 from .errors import JobFailed
@@ -32,9 +33,15 @@ LAST_CALL_S = 60.0
 """Beyond a model's own deadline: by then its call is counted, answered or not."""
 _OF_ANY_CAUSE = frozenset({FailureClass.ENVIRONMENT, FailureClass.LEGITIMATE})
 """What a model call that failed for good explains better: code that was left without an answer."""
+_SHOWN = 500
+"""Characters of the failure that ended a job by a rule."""
 _TOO_DEEP = Failure(FailureClass.ENVIRONMENT, "the result is nested too deeply")
 
 log = logging.getLogger(__name__)
+
+
+class _EndedByRule(Exception):
+    """A rule of the job ends it at a failure that was recorded; says which."""
 
 
 @dataclass
@@ -106,8 +113,26 @@ class Collection:
         return [
             each
             for each in self.rollouts
-            if 0 < tries[each.key] <= self.plan.retry_failed and _may_end_otherwise(failures[each.key])
+            if 0 < tries[each.key] <= self.plan.retry_failed and self._may_run_again(failures[each.key])
         ]
+
+    def _may_run_again(self, failure: Failure) -> bool:
+        rule = self._rule_about(failure)
+        is_over = failure.is_final or failure.failure_class is FailureClass.BUDGET
+        return not is_over and not (rule and rule.action is FailureAction.FAIL_ROLLOUT)
+
+    def _rule_about(self, failure: Failure) -> RolloutRule | None:
+        rules = self.plan.rollout_rules
+        return next((rule for rule in rules if failure.failure_class in rule.classes), None)
+
+    def _end_by_rule(self, rollout: Rollout, failure: Failure) -> None:
+        """Raises `_EndedByRule` if this failure is to end the job."""
+        rule = self._rule_about(failure)
+        if rule and rule.action is FailureAction.FAIL_JOB:
+            raise _EndedByRule(
+                f"{rule.place} ends the job at the first failure of class {failure.failure_class.value}: task "
+                f"{rollout.task_id}, repeat {rollout.key.rollout}: {failure.message[:_SHOWN]}"
+            )
 
     async def _collect(self, collector: Collector, missing: list[Rollout]) -> None:
         limit, idle = self.plan.target.collection_timeout_s, self._idle_limit()
@@ -117,6 +142,8 @@ class Collection:
         try:
             async with asyncio.timeout(limit) as whole, self._watched(idle) as watched:
                 await self._rounds(collector, missing)
+        except _EndedByRule as ended:
+            self.stopped = JobFailed(RunReason.FAILURE_POLICY, str(ended))
         except TimeoutError:
             if whole.expired():
                 message = f"collection did not end within {limit:g} s (spec.target.gym.collectionTimeoutSeconds)"
@@ -140,6 +167,10 @@ class Collection:
 
     async def _rounds(self, collector: Collector, missing: list[Rollout]) -> None:
         """First what has not ended yet, then what failed: by then a passing trouble has had time to pass."""
+        for rollout in self.rollouts:
+            if failure := self.journal.failures.get(rollout.key):
+                # The evaluator was lost before it could say so.
+                self._end_by_rule(rollout, failure)
         while missing or (missing := self._to_run_again()):
             await collector.collect(missing, self._record, self._is_spent)
             if self._is_spent():
@@ -158,6 +189,7 @@ class Collection:
             self._signs += judged.failure_class is not FailureClass.TIMEOUT
             if await self.journal.add_failure(rollout.key, rollout.task_id, judged) and not had_failed:
                 self.progress.failed_one()
+            self._end_by_rule(rollout, judged)
             return
         self._signs += 1
         if await self.journal.add_result(rollout.key, rollout.task_id, result, judged):
@@ -256,7 +288,3 @@ class Collection:
             return None
         self.lacks += [f"runner.gym.* lacks {words}" for words in left_out]
         return aggregates
-
-
-def _may_end_otherwise(failure: Failure) -> bool:
-    return not failure.is_final and failure.failure_class is not FailureClass.BUDGET

@@ -36,7 +36,9 @@ REPORT_INTERVAL_S = 2.0
 _BESIDE_A_LOG = 500
 """Characters of a message that leave room for a log's last lines."""
 _WITH_THE_LOG = frozenset({RunReason.COLLECTION_TIMEOUT, RunReason.COLLECTION_STALLED})
-"""Ends of collection that fail the job whatever was collected, and that Gym's log explains."""
+"""Ends of collection that Gym's log explains."""
+_FAILS_ANYWAY = _WITH_THE_LOG | {RunReason.FAILURE_POLICY}
+"""Ends of collection that fail the job whatever was collected."""
 
 log = logging.getLogger(__name__)
 JobState = Literal["Running", "Complete", "Failed"]
@@ -110,7 +112,7 @@ class Reporter:
         outcome.coverage = judged.coverage
         outcome.aggregates, outcome.aggregates_dropped = aggregates_of(summary)
         outcome.degraded = [readable(words) for words in judged.degraded + lacks]
-        if stopped is not None and (judged.state == "Failed" or stopped.reason in _WITH_THE_LOG):
+        if stopped is not None and (judged.state == "Failed" or stopped.reason in _FAILS_ANYWAY):
             _explain(outcome, stopped, judged, end)
         elif not done and self.gateway is not None:
             for name, words in self.gateway.dead_models().items():

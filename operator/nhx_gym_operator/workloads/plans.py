@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..api import metadata_servers
+from ..api import failure_policy, metadata_servers
 from ..api.constants import Placement
 from ..api.limits import operators_setting, users_field
 from ..api.models import ModelSpec
@@ -19,6 +19,7 @@ from ..api.wire.plans import (
     GymTarget,
     HostPlan,
     ModelRoute,
+    RolloutRule,
     UploadPlan,
 )
 from . import storage
@@ -51,6 +52,7 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         environment=workload.spec.target.gym.environment is not None,
         min_coverage=spec.min_coverage,
         retry_failed=spec.retry_failed,
+        rollout_rules=_rollout_rules(workload),
         parallelism=spec.parallelism,
         fail_fast=spec.fail_fast,
         labels=dict(spec.labels),
@@ -58,6 +60,15 @@ def evaluator_plan(workload: Workload) -> EvaluatorPlan:
         images=workload.images,
         upload=upload(workload),
     )
+
+
+def _rollout_rules(workload: Workload) -> list[RolloutRule]:
+    policy = workload.spec.failure_policy
+    return [
+        RolloutRule(place=failure_policy.place(number), action=rule.action, classes=rule.on_rollout.classes)
+        for number, rule in enumerate(policy.rules if policy else ())
+        if rule.on_rollout
+    ]
 
 
 def host_plan(workload: Workload, ordinal: int) -> HostPlan:

@@ -132,3 +132,47 @@ def test_results_in_an_empty_dir_are_lost_with_it_and_nothing_is_collected_twice
 )
 def test_an_empty_dir_into_which_nothing_was_collected_is_no_loss(verdict):
     assert verdict.again_at is not None
+
+
+POLICY = {
+    "rules": [
+        {"action": "FailJob", "onRollout": {"classes": ["model"]}},
+        {"action": "FailJob", "onLostAttempt": {"causes": ["OOMKilled"]}},
+        {"action": "Ignore", "onLostAttempt": {"causes": ["Evicted", "OOMKilled"]}},
+        {"action": "Count", "onLostAttempt": {"causes": ["Unknown"]}},
+    ]
+}
+OUT_OF_ROOM = evaluator(workload(), phase="Failed", reason="Evicted")
+
+
+def under_policy(pod, lost=0, ignored=0, **spec):
+    status = {"lostAttempts": lost or None, "ignoredAttempts": ignored or None}
+    known = accepted_status(**{name: number for name, number in status.items() if number})
+    owner = job(status=known, failurePolicy=POLICY, **spec)
+    return retry.judge(observe(owner, pods=()), Attempt(1, pod), LOSS, NOW)
+
+
+def test_a_cause_that_a_rule_makes_final_ends_the_job_and_names_the_rule():
+    verdict = under_policy(KILLED)
+    assert (verdict.again_at, verdict.reason, verdict.lost, verdict.ignored) == (None, "FailurePolicy", 1, 0)
+    assert verdict.message == (
+        f"{LOSS}; spec.failurePolicy.rules[1] ends the job at an attempt that was lost by OOMKilled"
+    )
+
+
+@pytest.mark.parametrize(("lost", "ignored", "pause"), [(0, 0, 10), (0, 2, 40), (1, 1, 40), (0, 50, 360)])
+def test_a_cause_that_a_rule_ignores_does_not_count_and_its_pauses_grow_all_the_same(lost, ignored, pause):
+    verdict = under_policy(OUT_OF_ROOM, lost, ignored, backoffLimit=lost)
+    assert (verdict.again_at, verdict.lost, verdict.ignored) == (after(pause), lost, ignored + 1)
+    assert "not counted against spec.backoffLimit, since spec.failurePolicy.rules[2] ignores Evicted" in verdict.message
+
+
+@pytest.mark.parametrize("pod", [None, evaluator(workload(), phase="Failed")], ids=["Count", "no rule"])
+def test_another_cause_counts_as_without_a_policy(pod):
+    assert under_policy(pod, backoffLimit=1).again_at == after(10)
+    verdict = under_policy(pod, lost=1, ignored=5, backoffLimit=1)
+    assert (verdict.reason, verdict.lost, verdict.ignored) == ("BackoffLimitExceeded", 2, 5)
+
+
+def test_records_that_are_lost_are_said_before_any_rule_is_asked():
+    assert under_policy(KILLED, results={"emptyDir": {}}).reason == "ResultsLost"

@@ -7,7 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from ..constants import Placement
+from ..failure_policy import FailureAction
 from .message import Message
+from .reports import FailureClass
 
 EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"
@@ -114,6 +116,15 @@ class EgressPlan(Message):
     """Addresses that no name may lead to: what the gate proves shut is not opened here."""
 
 
+class RolloutRule(Message):
+    """What to do about a failed rollout of a class."""
+
+    place: str
+    """In a user's words: `spec.failurePolicy.rules[0]`."""
+    action: FailureAction
+    classes: list[FailureClass]
+
+
 class EvaluatorPlan(Message):
     """Everything the evaluator is told. Set by the operator as JSON in `EVALUATOR_PLAN_ENV`."""
 
@@ -147,6 +158,8 @@ class EvaluatorPlan(Message):
     min_coverage: float
     retry_failed: int = 0
     """How many more times a failed rollout is run."""
+    rollout_rules: list[RolloutRule] = Field(default_factory=list)
+    """Of the rules about failed rollouts the first that fits counts."""
     parallelism: int
     fail_fast: bool = False
     labels: dict[str, str] = Field(default_factory=dict)

@@ -14,12 +14,13 @@ from typing import Any
 
 from ...api.conditions import ConditionType, RunReason
 from ...api.constants import CONTAINER_EVALUATE
+from ...api.failure_policy import FailureAction
 from ...api.wire.endpoints import Progress, Stage
 from .. import podview
 from ..attempt import Attempt, last_evaluator
 from ..clock import format_time, parse_time, seconds_since
 from ..observation import Observation
-from . import backoff, evaluator_end, nodes
+from . import backoff, evaluator_end, loss_cause, nodes
 
 Manifest = dict[str, Any]
 
@@ -33,7 +34,9 @@ class Verdict:
     """What follows from a lost attempt: the end of the job, or another attempt."""
 
     lost: int
-    """Attempts of the job that were lost, this one too."""
+    """Attempts of the job that were lost and count, this one too."""
+    ignored: int
+    """Those that a rule of the job has not counted."""
     reason: StrEnum
     message: str
     again_at: datetime | None = None
@@ -76,22 +79,33 @@ def seconds_to_report(pod: Manifest, now: datetime) -> float:
 
 
 def judge(observation: Observation, attempt: Attempt, loss: str, now: datetime) -> Verdict:
-    """Another attempt after a pause, unless records were lost with the evaluator or too many attempts were lost."""
-    lost = (observation.job.status.lost_attempts or 0) + 1
-    limit = observation.job.spec.backoff_limit
+    """Another attempt after a pause, unless records were lost with the evaluator, a rule of the job ends it at such a
+    loss, or too many attempts were lost."""
+    spec, status = observation.job.spec, observation.job.status
+    cause = loss_cause.find(observation, attempt)
+    action, where = (spec.failure_policy and spec.failure_policy.on_loss(cause)) or (FailureAction.COUNT, "")
+    is_ignored = action is FailureAction.IGNORE
+    lost = (status.lost_attempts or 0) + (not is_ignored)
+    ignored = (status.ignored_attempts or 0) + is_ignored
     if not keeps_results(observation) and may_have_collected(observation, attempt):
         return Verdict(
             lost,
+            ignored,
             RunReason.RESULTS_LOST,
             f"{loss}, and with it the emptyDir that held the results; to survive this, set "
             f"spec.results.persistentVolumeClaim",
         )
-    if lost > limit:
-        words = f"{loss}; {lost} attempts were lost, and spec.backoffLimit is {limit}"
-        return Verdict(lost, RunReason.BACKOFF_LIMIT_EXCEEDED, words)
-    again_at = now + timedelta(seconds=backoff.seconds_after(lost))
+    if action is FailureAction.FAIL_JOB:
+        words = f"{loss}; {where} ends the job at an attempt that was lost by {cause}"
+        return Verdict(lost, ignored, RunReason.FAILURE_POLICY, words)
+    if lost > spec.backoff_limit and not is_ignored:
+        words = f"{loss}; {lost} attempts were lost, and spec.backoffLimit is {spec.backoff_limit}"
+        return Verdict(lost, ignored, RunReason.BACKOFF_LIMIT_EXCEEDED, words)
+    # The pauses grow with each loss all the same: what goes on for ever is to cost little.
+    again_at = now + timedelta(seconds=backoff.seconds_after(lost + ignored))
     words = f"{loss}; attempt {attempt.number + 1} follows at {format_time(again_at)}"
-    return Verdict(lost, RunReason.EVALUATOR_LOST, words, again_at)
+    words += f"; not counted against spec.backoffLimit, since {where} ignores {cause}" if is_ignored else ""
+    return Verdict(lost, ignored, RunReason.EVALUATOR_LOST, words, again_at)
 
 
 def seconds_left(status: dict[str, Any], now: datetime) -> float:
