@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhx_gym_operator.api import deep_json
@@ -34,6 +34,7 @@ def test_what_is_too_deep_is_cut_and_what_stands_around_it_is_kept(opened: str, 
     assert 64 < levels(cut) <= deep_json.KEPT_LEVELS
 
 
+@settings(deadline=None)
 @given(SHALLOW, SHALLOW)
 def test_everything_beside_a_deep_value_is_read_as_ever(before: Any, after: Any) -> None:
     text = f"[{json.dumps(before)}, {'[' * 20_000}{']' * 20_000}, {json.dumps(after)}]"

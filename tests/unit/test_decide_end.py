@@ -1,14 +1,16 @@
 """How a job ends: by the evaluator's word, by losses, and what is done with its pods."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.outcome import encode_outcome
+from nhx_gym_operator.api.status import JobStatus
 from nhx_gym_operator.api.wire.endpoints import Latency, ModelUsage, Notice, Progress, Stage
 from nhx_gym_operator.api.wire.reports import Aggregate, FailureClass
-from nhx_gym_operator.controller import events
+from nhx_gym_operator.controller import events, podview
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs
 from support.controller_values import (
@@ -430,3 +432,38 @@ def test_what_a_program_printed_in_colour_stands_plain_in_a_condition():
     result = outcome("Failed", message="\x1b[31mImportError\x1b[0m:\r\n\tno module \x07x")
     failed = condition_of(decide(finished(result, code=1), NOW), "Failed")
     assert failed["message"] == "ImportError:\n\tno module x"
+
+
+@pytest.mark.parametrize(
+    ("told", "field"),
+    [
+        (f'"progress": {{"stage": "done", "attempt": 1, "done": 5, "total": {10**30}}}', "progress"),
+        ('"usage": {"policy": {"calls": -1}}', "usage"),
+        (f'"usage": {{"policy": {{"calls": {10**30}}}}}', "usage"),
+        ('"usage": {"policy": {"seconds": 1e400}}', "usage"),
+        ('"aggregates": [{"name": "a", "value": 1e400, "kind": "k", "unit": "u"}]', "aggregates"),
+        ('"coverage": 7', "coverage"),
+        (f'"results_path": "{"x" * 3000}"', "results"),
+    ],
+)
+def test_numbers_that_no_status_takes_are_left_out_and_the_job_ends_all_the_same(told, field):
+    progress_ = "" if "progress" in told else '"progress": {"stage": "done", "attempt": 1, "done": 5, "total": 5}, '
+    state = ended(0, f'{{"state": "Complete", {progress_}{told}}}', CREATED)
+    pod = evaluator(workload(), states={"agent-evaluate": state}, phase="Succeeded")
+    decision = decide(observe(pods=(pod, host(workload()))), NOW)
+    assert decision.status["phase"] == "Succeeded" and field not in decision.status
+    json.dumps(decision.status, allow_nan=False)
+    JobStatus.model_validate(decision.status)
+
+
+def test_what_was_shown_before_stays_in_place_of_numbers_that_no_status_takes():
+    shown = decide(observe(progress=progress(done=3)), NOW).status
+    lies = progress(done=10**30)
+    again = decide(observe(job(status=shown), progress=lies), NOW).status
+    assert again["progress"] == shown["progress"] and again["progress"]["done"] == 3
+
+
+def test_a_label_that_is_no_count_makes_no_attempt():
+    pod = finished_evaluator(workload(), outcome())
+    pod["metadata"]["labels"]["evals.nhx.io/attempt"] = "9" * 60
+    assert podview.attempt(pod) == 0

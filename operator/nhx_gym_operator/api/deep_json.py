@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 KEPT_LEVELS = 256
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
-def loads(data: bytes | str) -> Any:
+def loads(data: bytes | str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """`json.loads`, with null in place of what lies deeper than `KEPT_LEVELS` if it is too deep to be read."""
     try:
-        return json.loads(data)
+        return json.loads(data, object_hook=object_hook)
     except RecursionError:
-        return json.loads(_cut(data.encode() if isinstance(data, str) else data))
+        return json.loads(_cut(data.encode() if isinstance(data, str) else data), object_hook=object_hook)
 
 
 def _cut(data: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from .constants import Isolation, Phase, Placement
 from .outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
@@ -10,27 +10,35 @@ from .resource import CONDITION_LIST, ApiModel, Condition, Timestamp
 
 MAX_PLACEMENT_REASON = 2048
 """Characters of it: a measurement's outcome fits."""
+MAX_COUNT = 2**53 - 1
+"""The largest number that every reader of JSON keeps as it is."""
 
 
-class JobProgress(ApiModel):
+class Reported(ApiModel):
+    """Numbers that pods report. One that is none, or without end, is none to a JSON reader either."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class JobProgress(Reported):
     """How far the rollouts are."""
 
-    done: int = Field(default=0, ge=0, description="Rollouts with a reward.")
-    failed: int = Field(default=0, ge=0, description="Rollouts that ended without one.")
-    total: int = Field(default=0, ge=0, description="Rollouts asked for: tasks x numRepeats.")
+    done: int = Field(default=0, ge=0, le=MAX_COUNT, description="Rollouts with a reward.")
+    failed: int = Field(default=0, ge=0, le=MAX_COUNT, description="Rollouts that ended without one.")
+    total: int = Field(default=0, ge=0, le=MAX_COUNT, description="Rollouts asked for: tasks x numRepeats.")
     mean_reward: float | None = Field(default=None, description="Mean reward of the rollouts done so far, unscaled.")
     summary: str = Field(default="", max_length=64, description="Finished of total, e.g. `6/10`, failed ones included.")
 
 
-class JobHosts(ApiModel):
+class JobHosts(Reported):
     """Gym hosts of a sandboxed job."""
 
-    ready: int = Field(default=0, ge=0, description="Hosts that take rollouts.")
-    desired: int = Field(default=0, ge=0, description="Hosts the job asked for.")
+    ready: int = Field(default=0, ge=0, le=MAX_COUNT, description="Hosts that take rollouts.")
+    desired: int = Field(default=0, ge=0, le=MAX_COUNT, description="Hosts the job asked for.")
     summary: str = Field(default="", max_length=64, description="Ready of desired, e.g. `1/1`.")
 
 
-class JobAggregate(ApiModel):
+class JobAggregate(Reported):
     """One number about the whole run, in the units of whoever computed it."""
 
     name: str = Field(max_length=MAX_AGGREGATE_NAME, description="E.g. `gym_reward.reward`.")
@@ -49,34 +57,41 @@ class JobAggregate(ApiModel):
     sample_std_dev: float | None = Field(default=None, description="Standard deviation, divided by n - 1.")
 
 
-class JobLatency(ApiModel):
+class JobLatency(Reported):
     """How long the answered calls to a model took, in seconds, retries and the waits between them included."""
 
-    mean: float = Field(ge=0, description="Of all of them.")
-    p50: float = Field(ge=0, description="Half of them took no longer, to within a tenth.")
-    p99: float = Field(ge=0, description="99 of 100 took no longer, to within a tenth.")
-    max: float = Field(ge=0, description="The longest.")
+    mean: float = Field(ge=0, le=MAX_COUNT, description="Of all of them.")
+    p50: float = Field(ge=0, le=MAX_COUNT, description="Half of them took no longer, to within a tenth.")
+    p99: float = Field(ge=0, le=MAX_COUNT, description="99 of 100 took no longer, to within a tenth.")
+    max: float = Field(ge=0, le=MAX_COUNT, description="The longest.")
 
 
-class JobModelUsage(ApiModel):
+class JobModelUsage(Reported):
     """What the gateway counted for one model."""
 
-    calls: int = Field(default=0, ge=0, description="Calls answered.")
-    failed_calls: int = Field(default=0, ge=0, description="Calls refused or failed for good.")
+    calls: int = Field(default=0, ge=0, le=MAX_COUNT, description="Calls answered.")
+    failed_calls: int = Field(default=0, ge=0, le=MAX_COUNT, description="Calls refused or failed for good.")
     aborted_calls: int = Field(
-        default=0, ge=0, description="Calls whose caller left before the answer; they count towards `limits.calls`."
+        default=0,
+        ge=0,
+        le=MAX_COUNT,
+        description="Calls whose caller left before the answer; they count towards `limits.calls`.",
     )
-    input_tokens: int = Field(default=0, ge=0, description="Tokens sent, as the endpoint counts.")
-    output_tokens: int = Field(default=0, ge=0, description="Tokens received.")
-    total_tokens: int = Field(default=0, ge=0, description="Both together.")
+    input_tokens: int = Field(default=0, ge=0, le=MAX_COUNT, description="Tokens sent, as the endpoint counts.")
+    output_tokens: int = Field(default=0, ge=0, le=MAX_COUNT, description="Tokens received.")
+    total_tokens: int = Field(default=0, ge=0, le=MAX_COUNT, description="Both together.")
     unmetered_calls: int = Field(
         default=0,
         ge=0,
+        le=MAX_COUNT,
         description="Calls answered or aborted, be it in part, that stated no tokens: with any, the counts are lower "
         "bounds.",
     )
     seconds: float = Field(
-        default=0.0, ge=0, description="What all calls took, each by itself, with retries and the waits between them."
+        default=0.0,
+        ge=0,
+        le=MAX_COUNT,
+        description="What all calls took, each by itself, with retries and the waits between them.",
     )
     latency_seconds: JobLatency | None = Field(default=None, description="How long answered calls took.")
 
@@ -114,7 +129,7 @@ class JobRan(ApiModel):
     host_kernel: str | None = Field(default=None, max_length=512, description="The kernel that the Gym host saw.")
 
 
-class JobStatus(ApiModel):
+class JobStatus(Reported):
     """What is known about the job. Written by the operator alone."""
 
     phase: Phase | None = Field(
@@ -122,7 +137,7 @@ class JobStatus(ApiModel):
         description="One word for people, computed from the conditions. Programs read those.",
     )
     observed_generation: int | None = Field(
-        default=None, ge=0, description="`metadata.generation` that this status speaks of."
+        default=None, ge=0, le=MAX_COUNT, description="`metadata.generation` that this status speaks of."
     )
     placement: Placement | None = Field(
         default=None,
@@ -158,7 +173,10 @@ class JobStatus(ApiModel):
         description="Number of the last attempt that is over without a result: it was lost, or the job was suspended.",
     )
     lost_attempts: int | None = Field(
-        default=None, ge=0, description="Attempts that were lost. More than `spec.backoffLimit` end the job."
+        default=None,
+        ge=0,
+        le=MAX_COUNT,
+        description="Attempts that were lost. More than `spec.backoffLimit` end the job.",
     )
     ignored_attempts: int | None = Field(
         default=None,
@@ -194,7 +212,9 @@ class JobStatus(ApiModel):
             "x-kubernetes-list-map-keys": ["name"],
         },
     )
-    aggregates_dropped: int | None = Field(default=None, ge=0, description="Aggregates that are only in the bundle.")
+    aggregates_dropped: int | None = Field(
+        default=None, ge=0, le=MAX_COUNT, description="Aggregates that are only in the bundle."
+    )
     coverage: float | None = Field(
         default=None, ge=0, le=1, description="Rollouts with a reward, divided by those asked for."
     )

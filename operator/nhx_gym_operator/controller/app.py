@@ -20,7 +20,7 @@ import kopf
 from kubernetes.aio.client import Configuration
 
 from . import caches, clock, kopf_reader, metrics
-from .kube import ApiError, KubeClient, Resource
+from .kube import PAGE, ApiError, KubeClient, Resource
 from .leadership import Leadership, LeaseLost
 from .reconciler import Reconciler
 from .settings import Installation
@@ -92,6 +92,7 @@ class Operator:
     def _kopf_settings(self) -> kopf.OperatorSettings:
         settings = kopf.OperatorSettings()
         settings.posting.enabled = False
+        settings.watching.chunk_size = PAGE
         # Watching CRDs and namespaces would take rights that the operator has no other use for.
         settings.scanning.disabled = True
         for kind in caches.KINDS:

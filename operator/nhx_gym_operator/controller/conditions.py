@@ -11,6 +11,7 @@ from .clock import format_time
 
 MESSAGE_LIMIT = 4000
 """Characters of a condition's message: whole sentences of a kubelet fit, a log does not."""
+REASON_LIMIT = 1024
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Colours, and what else a program's output may do to the terminal in which a message is read."""
 
@@ -30,7 +31,7 @@ def condition(
     return {
         "type": str(kind),
         "status": status,
-        "reason": str(reason),
+        "reason": str(reason)[:REASON_LIMIT],
         "message": _CONTROL.sub("", message)[:MESSAGE_LIMIT],
         "lastTransitionTime": before["lastTransitionTime"] if stays else format_time(now),
         "observedGeneration": generation,

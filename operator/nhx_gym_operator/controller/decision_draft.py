@@ -34,7 +34,7 @@ class DecisionDraft(StatusDraft):
         self.data["observedGeneration"] = self._generation
         self.data["phase"] = phase(self.data.get("conditions", [])).value
         again = min(self.requeue, default=None)
-        return Decision(self.data, tuple(self.actions), again, self.poll, self.staged)
+        return Decision(self.fitting(), tuple(self.actions), again, self.poll, self.staged)
 
     def wait(
         self, why: Missing | PodsRefused, deadline: Deadline, end_reason: StrEnum, shown_on: ConditionType

@@ -7,8 +7,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..api.conditions import ConditionType
 from ..api.job import AgentEvalJob
+from ..api.status import JobStatus
 from .clock import parse_time
 from .conditions import condition
 
@@ -17,9 +20,22 @@ class StatusDraft:
     """Starts as the job's present status; fields are changed in place."""
 
     def __init__(self, job: AgentEvalJob, now: datetime) -> None:
+        self._job = job
         self._now = now
         self._generation = job.metadata.generation
         self.data: dict[str, Any] = copy.deepcopy(job.status.to_dict())
+
+    def fitting(self) -> dict[str, Any]:
+        """The status as the API server takes it. For one field that it refuses it would refuse the whole, whoever made
+        up the numbers in it: such a field stays as it was."""
+        try:
+            JobStatus.model_validate(self.data)
+        except ValidationError as error:
+            wrong = {problem["loc"][0] for problem in error.errors(include_url=False, include_input=False)}
+            before = self._job.status.to_dict()
+            kept = {name: value for name, value in self.data.items() if name not in wrong}
+            return kept | {name: before[name] for name in before.keys() & wrong}
+        return self.data
 
     def condition(self, kind: ConditionType) -> dict[str, Any] | None:
         for entry in self.data.get("conditions", ()):

@@ -17,10 +17,13 @@ from kubernetes.aio import client, config
 
 from ..api import deep_json
 from ..api.constants import FIELD_MANAGER, FILESET_KIND, FILESET_PLURAL, GROUP, JOB_KIND, JOB_PLURAL, VERSION
+from .kept import kept
 
 Manifest = dict[str, Any]
 
 REQUEST_TIMEOUT_SECONDS = 30.0
+PAGE = 100
+"""Objects that a list is read by at a time."""
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
@@ -138,9 +141,14 @@ class KubeClient:
         return await self._request("GET", self._path(resource, namespace, name))
 
     async def list(self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "") -> Manifest:
-        """A consistent list: without a resource version the server answers no older than now."""
-        query = {"labelSelector": labels, "fieldSelector": fields}
-        return await self._request("GET", self._path(resource, namespace), query=query)
+        """A consistent list: without a resource version the server answers no older than now. It comes in pages, which
+        are all of one moment: an object may have more than a MiB."""
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
+        answer = await self._request("GET", self._path(resource, namespace), query=query)
+        while token := answer["metadata"].get("continue"):
+            page = await self._request("GET", self._path(resource, namespace), query=query | {"continue": token})
+            answer = page | {"items": answer["items"] + page["items"]}
+        return answer
 
     async def create(self, manifest: Manifest) -> Manifest:
         resource = resource_of(manifest)
@@ -232,7 +240,7 @@ class KubeClient:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
         if response.status >= 300:
             raise _error(response.status, data)
-        return deep_json.loads(data)
+        return deep_json.loads(data, kept)
 
 
 def _segment(name: str) -> str:

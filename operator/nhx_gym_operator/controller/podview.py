@@ -41,7 +41,8 @@ def ordinal(pod: Manifest) -> int:
 
 def _number(pod: Manifest, label: str) -> int:
     text = pod["metadata"]["labels"].get(label, "")
-    return int(text) if text.isdigit() else 0
+    # A label that is longer is nobody's count.
+    return int(text) if text.isdigit() and len(text) < 10 else 0
 
 
 def is_terminating(pod: Manifest) -> bool:

@@ -13,6 +13,7 @@ from ...api.job import JobSpec
 from ...api.limits import operators_setting, users_field
 from ...api.target import NO_PROXIES, PROXY_VARIABLE
 from ...workloads.options import Images, Limits
+from ..kept import LEFT_OUT, MAX_VALUES
 from ..observation import JobRefused
 from ..settings import Settings
 from . import hydra_params
@@ -34,6 +35,9 @@ def refuse(spec: JobSpec, placement: Placement, settings: Settings) -> JobRefuse
 
 
 def _refuse_hydra_params(spec: JobSpec, placement: Placement) -> JobRefused | None:
+    if LEFT_OUT in spec.target.gym.hydra_params:
+        why = f"{hydra_params.FIELD} hold more than {MAX_VALUES} values; shorten them"
+        return JobRefused(AcceptedReason.INVALID_SPEC, why)
     why = hydra_params.refusal(spec, placement)
     return JobRefused(AcceptedReason.INVALID_SPEC, why) if why else None
 
