@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE, CanaryReport, Kernel
 from nhx_gym_operator.controller.clock import format_time
@@ -19,12 +21,14 @@ from nhx_gym_operator.controller.measuring.findings import (
     from_data,
     merged,
     standing,
+    standing_verdicts,
     unless_withdrawn,
     unmeasured,
 )
 from nhx_gym_operator.controller.measuring.kernels import NodeKernel
 from nhx_gym_operator.controller.measuring.monitor import Monitor
 from nhx_gym_operator.controller.measuring.step import Scene, next_step
+from nhx_gym_operator.controller.metrics import SandboxMetrics
 from nhx_gym_operator.controller.observation import Apply, Create, DeletePod, PodEvent
 from nhx_gym_operator.workloads import canary as canaries
 from nhx_gym_operator.workloads.canary import Canary
@@ -558,3 +562,69 @@ async def test_nothing_is_measured_where_nothing_is_sandboxed_or_it_is_switched_
         monitor = Monitor(installation(**settings_), Broken(), None, lambda: None)
         await monitor.run()
         assert monitor.standing() is None
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self):
+        return after(self.seconds)
+
+
+def watched():
+    """A monitor that has measured, and its clock."""
+    clock = Clock()
+    monitor = Monitor(
+        installation(canary={"name": "op-canary", "namespace": "operators"}), Broken(), None, lambda: None, now=clock
+    )
+    return monitor, clock
+
+
+def measure(monitor, clock):
+    monitor._findings = findings(clock(), subject=monitor._canary.subject)
+    return monitor.standing().state
+
+
+def test_a_job_that_found_its_sandbox_open_is_believed_at_once():
+    monitor, clock = watched()
+    assert measure(monitor, clock) is State.HOLDS
+    monitor.suspect("team", ("node-1",))
+    assert monitor.standing().state is State.NOT_KNOWN
+
+
+def test_one_namespace_cannot_hold_up_the_others_for_more_than_a_moment_in_ten_minutes():
+    monitor, clock = watched()
+    waited = 0
+    for clock.seconds in range(0, 1800, 5):
+        monitor.suspect("hostile", ("node-1",))
+        waited += monitor.standing().state is not State.HOLDS
+        measure(monitor, clock)
+    assert waited == 3
+
+
+def test_what_one_namespace_makes_up_takes_nothing_from_anothers_word():
+    monitor, clock = watched()
+    for namespace in ("hostile", "team"):
+        measure(monitor, clock)
+        monitor.suspect(namespace, ("node-1",))
+        assert monitor.standing().state is State.NOT_KNOWN
+
+
+@pytest.mark.parametrize(
+    ("found", "now", "values"),
+    [
+        (findings(), 10, (1.0, 1.0)),
+        (findings(**FAILS), 10, (1.0, 0.0)),
+        (findings(), 3 * HOUR, ("NaN", "NaN")),
+        (None, 10, ("NaN", "NaN")),
+        (findings(subject="other settings"), 10, ("NaN", "NaN")),
+        (findings(kernel=Verdict.NOT_NEEDED), 10, (None, 1.0)),
+    ],
+    ids=["holds", "fails", "lapsed", "withdrawn", "other settings", "no kernel promised"],
+)
+def test_the_metric_tells_what_stands_now(found, now, values):
+    registry = CollectorRegistry()
+    SandboxMetrics(registry).show(standing_verdicts(found, SUBJECT, HOUR, after(now)))
+    shown = [registry.get_sample_value("nhx_sandbox_holds", {"check": check}) for check in ("kernel", "network")]
+    assert [value if value is None or not math.isnan(value) else "NaN" for value in shown] == list(values)

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, start_http_server
 
 from .clock import parse_time
-from .measuring.findings import Findings, Verdict
+from .measuring.findings import Verdict
 
 MAX_MODELS = 200
 """Pairs of namespace and model that have series of their own."""
@@ -20,7 +20,7 @@ class SandboxMetrics:
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._holds = Gauge(
             "nhx_sandbox_holds",
-            "Whether the last measurement saw it hold: 1 yes, 0 no, NaN not known.",
+            "Whether it was measured to hold, as far as that still stands: 1 yes, 0 no, NaN not known.",
             ["check"],
             registry=registry,
         )
@@ -28,11 +28,14 @@ class SandboxMetrics:
             "nhx_sandbox_measured_timestamp_seconds", "When the sandbox was measured last.", registry=registry
         )
 
-    def show(self, findings: Findings) -> None:
-        for name, check in zip(("kernel", "network"), findings.checks, strict=True):
-            if check.verdict in _VALUES:
-                self._holds.labels(name).set(_VALUES[check.verdict])
-        self._tried.set(parse_time(findings.tried_at).timestamp())
+    def show(self, verdicts: tuple[Verdict, Verdict]) -> None:
+        """Of the kernel and of the network."""
+        for name, verdict in zip(("kernel", "network"), verdicts, strict=True):
+            if verdict in _VALUES:
+                self._holds.labels(name).set(_VALUES[verdict])
+
+    def tried(self, moment: str) -> None:
+        self._tried.set(parse_time(moment).timestamp())
 
 
 class UsageMetrics:

@@ -160,7 +160,8 @@ class Reconciler:
             metrics.USAGE.add(raw, status)
             before = (raw.get("status") or {}).get("conditions", ())
             if _tells_of_open_sandbox(status):
-                self._monitor.suspect(self._nodes_of_hosts(raw["metadata"]["uid"]))
+                metadata = raw["metadata"]
+                self._monitor.suspect(metadata["namespace"], self._nodes_of_hosts(metadata["uid"]))
             await events.publish(self._api, events.of_transitions(raw, before, status.get("conditions", ())))
 
     def _nodes_of_hosts(self, uid: str) -> tuple[str, ...]:

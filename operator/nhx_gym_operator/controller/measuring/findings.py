@@ -215,6 +215,17 @@ def _stands(check: Check, interval: float, now: datetime) -> bool:
     )
 
 
+def standing_verdicts(
+    findings: Findings | None, subject: str, interval: float, now: datetime
+) -> tuple[Verdict, Verdict]:
+    """Of the kernel and of the network, as they stand now. What was never measured, withdrawn, or found too long ago,
+    is not known."""
+    if findings is None or findings.subject != subject:
+        return Verdict.UNKNOWN, Verdict.UNKNOWN
+    kernel, network = (c.verdict if _stands(c, interval, now) else Verdict.UNKNOWN for c in findings.checks)
+    return kernel, network
+
+
 def due_at(findings: Findings | None, subject: str, interval: float, since: datetime) -> datetime:
     """When to measure next. `since`: the operator's start, or when a job found its sandbox open; an older measurement
     does not count."""

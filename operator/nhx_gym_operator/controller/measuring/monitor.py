@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from ...api.conditions import MeasurementReason
@@ -23,6 +23,9 @@ from .kernels import NodeKernel
 from .step import Scene, Step, names, next_step
 
 Manifest = dict[str, Any]
+
+BELIEVED_AGAIN = timedelta(minutes=10)
+"""A measurement takes some ten seconds: one namespace can hold up the others for a sixtieth of the time."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,8 @@ class Monitor:
         self._since = now()
         self._suspected: datetime | None = None
         self._suspected_nodes: tuple[str, ...] = ()
+        self._believed: dict[str, datetime] = {}
+        """When a namespace's word that a sandbox is open was last taken."""
         self._findings: Findings | None = None
         self._trouble = ""
         self._refused = ""
@@ -67,10 +72,19 @@ class Monitor:
             self._trouble,
         )
 
-    def suspect(self, nodes: tuple[str, ...]) -> None:
-        """A job found its sandbox open, on one of these nodes: what was measured before counts no more."""
+    def suspect(self, namespace: str, nodes: tuple[str, ...]) -> None:
+        """A job found its sandbox open, on one of these nodes: what was measured before counts no more.
+
+        Whoever may make pods or policies of a namespace can make its jobs find that, as often as they like, while the
+        jobs of all namespaces wait: so a namespace is taken at its word once in a while only. Its own job has failed,
+        and the gate of each other host proves its own network."""
+        now, last = self._now(), self._believed.get(namespace)
+        if last is not None and now - last < BELIEVED_AGAIN:
+            logger.info("A job of namespace %s found its sandbox open again, which was measured since", namespace)
+            return
+        self._believed = {of: at for of, at in self._believed.items() if now - at < BELIEVED_AGAIN} | {namespace: now}
         self._suspected_nodes = nodes
-        self._since = self._suspected = self._now()
+        self._since = self._suspected = now
         self._findings = None
         self._wake.set()
 
@@ -100,8 +114,7 @@ class Monitor:
     async def _look(self, settings: CanarySettings, canary: Canary) -> float:
         config_map = await self._config_map(settings)
         self._findings = found.unless_withdrawn(found.from_data(config_map.get("data")), self._suspected)
-        if self._findings is not None:
-            metrics.SANDBOX.show(self._findings)
+        self._tell()
         scene = await self._scene(settings, replace(canary, owner_uid=config_map["metadata"]["uid"]))
         step = next_step(scene, self._now())
         # Before the pods go: an operator that ends in between concludes once more, from the same pods.
@@ -110,6 +123,13 @@ class Monitor:
         refused = await self._perform(step)
         # Somebody may have deleted the outcome, or mended what was in the way.
         return 0.0 if refused else min(step.again_after, found.RETRY_SECONDS)
+
+    def _tell(self) -> None:
+        if self._settings is not None and self._canary is not None:
+            interval = self._settings.interval_seconds
+            metrics.SANDBOX.show(found.standing_verdicts(self._findings, self._canary.subject, interval, self._now()))
+            if self._findings is not None:
+                metrics.SANDBOX.tried(self._findings.tried_at)
 
     async def _scene(self, settings: CanarySettings, canary: Canary) -> Scene:
         listener, client = [await self._find(PODS, canary.namespace, name) for name in names(canary)]
@@ -213,7 +233,7 @@ class Monitor:
     async def _write(self, settings: CanarySettings, config_map: Manifest, findings: Findings) -> None:
         before, self._findings = self._findings, findings
         await self._api.apply(_config_map_of(settings, findings.to_data()))
-        metrics.SANDBOX.show(findings)
+        self._tell()
         self._changed()
         if before is None or before.verdict is not findings.verdict:
             logger.info("The sandbox: %s: %s", findings.verdict, findings.message)
