@@ -189,9 +189,34 @@ def test_a_lost_host_is_not_replaced_in_a_sandbox_that_was_lost():
     assert (ready["status"], ready["reason"]) == ("False", "SandboxUnavailable")
 
 
-def test_what_is_measured_says_nothing_of_a_sandbox_that_was_pinned_before_the_settings_changed():
-    pinned = PINNED | {"runtimeClassName": "kata"}
-    assert kinds(decide(new(job(status=pinned), standing=FAILS), NOW)) != []
+CONTAINER = {"placement": "Sandboxed", "isolation": "ContainerOnly"}
+
+
+@pytest.mark.parametrize(
+    ("pinned", "sandbox"),
+    [
+        (PINNED | {"runtimeClassName": "kata"}, {}),
+        (CONTAINER, {}),
+        (CONTAINER | {"runtimeClassName": "debug"}, {"isolation": "ContainerOnly"}),
+        (PINNED | {"runtimeClassName": "debug"}, {"isolation": "ContainerOnly"}),
+    ],
+)
+def test_a_sandbox_that_the_settings_do_not_name_gets_no_further_pods_whoever_pinned_it(pinned, sandbox):
+    of = installation(sandbox=sandbox)
+    decision = decide(new(job(status=pinned, **FILESET), installation=of, standing=HOLDS), NOW)
+    assert decision.actions == ()
+    failed = condition_of(decision, "Failed")
+    assert failed["reason"] == "SandboxUnavailable" and "sandbox.runtimeClassName" in failed["message"]
+    alone = observe(job(status=pinned), pods=(evaluator(workload()),), installation=of, standing=HOLDS)
+    assert not any("host" in action for action in kinds(decide(alone, NOW)))
+
+
+@pytest.mark.parametrize(
+    ("pinned", "isolation"), [(PINNED, "Kernel"), (CONTAINER, "ContainerOnly"), (PINNED, "ContainerOnly")]
+)
+def test_a_sandbox_as_the_settings_name_it_or_a_better_one_gets_its_pods(pinned, isolation):
+    of = installation(sandbox={"isolation": isolation})
+    assert kinds(decide(new(job(status=pinned), installation=of, standing=HOLDS), NOW)) != []
 
 
 def test_the_policy_model_is_shown_for_the_table():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -9,8 +10,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from nhx_gym_operator.api.wire.endpoints import ENVIRONMENT_DIGEST_HEADER, Progress
+from nhx_gym_operator.evaluator import http_api
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.hosts import HostRegistry
 from nhx_gym_operator.evaluator.http_api import Backends, make_app, serving
@@ -147,3 +150,34 @@ async def test_a_log_without_an_end_is_refused(tmp_path: Path, monkeypatch: pyte
     async with api(tmp_path) as (url, hosts):
         assert await status("POST", f"{url}/hosts/log", "host-token-0", data=without_length(b"x" * 1000)) == 413
         assert await hosts.all_ended([0], 0.05) == []
+
+
+async def test_one_address_has_so_many_connections_and_keeps_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_api, "MAX_CONNECTIONS_OF_ONE", 20)
+    app = web.Application()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app.router.add_get("/", answer)
+    async with http_api.serving(app, host="127.0.0.1", port=0, canary_port=0) as port:
+
+        async def answers(source: str) -> bool:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+            opened.append(writer)
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                return (await reader.read(12)) == b"HTTP/1.1 200"
+            return False
+
+        opened: list[asyncio.StreamWriter] = []
+        hostile = [await answers("127.0.0.1") for _ in range(40)]
+        assert hostile == [True] * 20 + [False] * 20
+        assert await answers("127.0.0.2")
+        for writer in opened[:20]:
+            writer.close()
+            await writer.wait_closed()
+        await asyncio.sleep(0.05)
+        assert await answers("127.0.0.1")
+        for writer in opened:
+            writer.close()

@@ -285,6 +285,10 @@ class _Decider:
 
     def _is_unfenced(self, shown_on: ConditionType) -> bool:
         """Whether the sandbox that the job was placed in is seen not to hold now: it waits, and never runs without."""
+        another = placement.another_sandbox(self.draft.data, self.settings.sandbox)
+        if another:
+            self.draft.fail(AcceptedReason.SANDBOX_UNAVAILABLE, another)
+            return True
         why = placement.still_unfenced(self.draft.data, self.settings.sandbox, self.observation.standing)
         if why:
             missing = Missing(AcceptedReason.SANDBOX_UNAVAILABLE, why)

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import hmac
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ from .progress import ProgressState
 
 MAX_REGISTRATION_BYTES = 256 * 1024
 BACKLOG = 1024
+MAX_CONNECTIONS_OF_ONE = 2048
+"""Of a job's Gym: twice as many as it may have rollouts at once. One that waits with a request unread takes some 100
+KiB, so that they take a tenth of an evaluator's default of 2 GiB; the operator's own come from another address."""
+TELL_AGAIN_SECONDS = 60.0
 _BEARER = "Bearer "
 
 log = logging.getLogger(__name__)
@@ -85,16 +90,64 @@ async def serving(app: web.Application, *, host: str | None, port: int, canary_p
     """Serve until the block is left; yields the API's port, which differs from `port` if that is 0."""
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
-    site = web.TCPSite(runner, host, port, backlog=BACKLOG)
-    canary = None
+    assert runner.server is not None
+    servers: list[asyncio.Server] = []
     try:
-        await site.start()
-        canary = await asyncio.start_server(_close, host, canary_port)
-        yield runner.addresses[0][1]
+        connections = Connections(runner.server)
+        loop = asyncio.get_running_loop()
+        servers.append(await loop.create_server(connections.admission, host, port, backlog=BACKLOG))
+        servers.append(await asyncio.start_server(_close, host, canary_port))
+        yield servers[0].sockets[0].getsockname()[1]
     finally:
-        if canary is not None:
-            canary.close()
+        for server in servers:
+            server.close()
         await runner.cleanup()
+
+
+class Connections:
+    """Of one address at most so many at a time: each takes memory, and a call that waits for its turn is one."""
+
+    def __init__(self, server: web.Server[web.Request]) -> None:
+        self._server = server
+        self._told = -math.inf
+
+    def admission(self) -> asyncio.Protocol:
+        """The protocol of a connection that nobody has looked at yet."""
+        return _Admission(self)
+
+    def admit(self, transport: asyncio.Transport) -> None:
+        """Have the connection served, or end it."""
+        if self._are_too_many(transport):
+            transport.abort()
+            return
+        served = self._server()
+        transport.set_protocol(served)
+        served.connection_made(transport)
+
+    def _are_too_many(self, transport: asyncio.Transport) -> bool:
+        if len(self._server.connections) < MAX_CONNECTIONS_OF_ONE:
+            return False
+        peer = _peer(transport)
+        if sum(_peer(handler.transport) == peer for handler in self._server.connections) < MAX_CONNECTIONS_OF_ONE:
+            return False
+        if time.monotonic() - self._told > TELL_AGAIN_SECONDS:
+            self._told = time.monotonic()
+            log.warning("%s has %d connections, and gets no more", peer, MAX_CONNECTIONS_OF_ONE)
+        return True
+
+
+class _Admission(asyncio.Protocol):
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._connections.admit(transport)
+
+
+def _peer(transport: asyncio.BaseTransport | None) -> str:
+    name = transport.get_extra_info("peername") if transport else None
+    return name[0] if name else ""
 
 
 async def _close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

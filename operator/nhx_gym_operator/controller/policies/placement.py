@@ -73,6 +73,26 @@ def refuse_pinned(spec: JobSpec, status: Mapping[str, Any]) -> JobRefused | None
     )
 
 
+def another_sandbox(status: Mapping[str, Any], sandbox: Sandbox) -> str:
+    """Why a pinned sandbox is none of the present settings; empty if it is one. Whoever may write a status could name
+    one there that isolates less, and a new pod would get it; one that was pinned before the settings changed looks the
+    same, and is not what an administrator wants any more either."""
+    if status["placement"] != Placement.SANDBOXED:
+        return ""
+    isolation, runtime = status.get("isolation"), status.get("runtimeClassName")
+    wanted = sandbox.runtime_class_name
+    if runtime == wanted and isolation == Isolation.KERNEL:
+        return ""
+    if isolation == sandbox.isolation == Isolation.CONTAINER_ONLY and not runtime:
+        return ""
+    asked = f"RuntimeClass {wanted!r}" if sandbox.isolation is Isolation.KERNEL else "ContainerOnly"
+    return (
+        f"status says that its sandbox is {isolation} with RuntimeClass {runtime!r}, and the operator's settings "
+        f"(sandbox.isolation, sandbox.runtimeClassName) ask for {asked}: they were changed since, or somebody else "
+        f"wrote the status. It gets no further pods; apply the job again"
+    )
+
+
 def describe(status: Mapping[str, Any]) -> str:
     """A pinned placement, for the condition of a job that is accepted."""
     if status["placement"] == Placement.COLOCATED:
