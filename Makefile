@@ -121,6 +121,10 @@ bench-rows: $(VENV)/installed ## measure: 100,000 rows through the evaluator, wi
 bench-gateway: $(VENV)/installed ## measure: what a model call costs on its way through the gateway
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/gateway.py
 
+.PHONY: bench-hosts
+bench-hosts: $(VENV)/installed ## measure: rollouts per second of 1, 2 and 4 hosts, without Gym
+	PYTHONPATH=operator:tests:. $(BIN)/python bench/hosts.py
+
 .PHONY: environments
 environments: $(VENV)/installed cluster images ## NeMo Gym's own environments, one after the other, measured
 	PYTHONPATH=operator:tests:. $(BIN)/python bench/environments.py

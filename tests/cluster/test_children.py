@@ -152,6 +152,37 @@ async def test_an_evaluator_that_is_deleted_is_followed_by_the_next_attempt(worl
     assert await world.names(PODS) == ["mcqa-evaluator-2", "mcqa-host-0-2"]
 
 
+async def test_of_three_hosts_the_one_that_is_lost_is_made_again_and_nothing_else(world, operator):
+    await world.apply_job(hosts=3)
+    pods = ["mcqa-evaluator-1", *(f"mcqa-host-{n}-1" for n in range(3))]
+    await world.until_pods(*pods)
+    secrets = sorted(name.rsplit("-", 1)[0] for name in await world.names(SECRETS))
+    assert secrets == ["mcqa-evaluator", *(f"mcqa-host-{n}" for n in range(3))]
+    job = await world.until_condition("Running", "PodsCreated")
+    assert job["status"]["hosts"] == {"ready": 0, "desired": 3, "summary": "0/3"}
+    before = {name: await world.uid(PODS, name) for name in pods}
+    await world.remove(PODS, "mcqa-host-1-1")
+
+    async def another():
+        return await world.uid(PODS, "mcqa-host-1-1") not in (None, before["mcqa-host-1-1"])
+
+    await world.until(another, "the host is made again")
+    assert await world.names(PODS) == pods
+    after = {name: await world.uid(PODS, name) for name in pods}
+    assert {name for name in pods if after[name] != before[name]} == {"mcqa-host-1-1"}
+    assert (await world.job())["status"]["attempt"] == 1
+
+
+async def test_pods_of_several_hosts_that_a_quota_has_no_room_for_are_withdrawn_together(world, operator):
+    await world.limit_pods(3)
+    await world.apply_job(hosts=3)
+    job = await world.until_condition("Running", "PodRefused")
+    assert "exceeded quota" in condition(job, "Running")["message"]
+    await world.until_no_pods()
+    await world.limit_pods(4)
+    await world.until_pods("mcqa-evaluator-1", *(f"mcqa-host-{n}-1" for n in range(3)))
+
+
 async def test_an_object_of_somebody_else_is_named_left_alone_and_waited_for(world, operator):
     theirs = await world.create_service("mcqa")
     await world.apply_job()

@@ -31,6 +31,7 @@ from support.s3_server import s3_server
 
 STATUS_SECONDS = 60
 """How soon a status must say what is the matter."""
+TWO_HOSTS_REPEATS = 8
 START_SECONDS = 300
 """Until the first rollouts, with two other Gyms starting on the same two cores."""
 _ROWS_OF_MCQA = ["cat", f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"]
@@ -74,6 +75,22 @@ def replaced_children(world: World) -> Run:
     }
     cluster.delete("aej", "replaced", RUNC.jobs)
     return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts | {"left": _left(RUNC.jobs, uid)})
+
+
+@scenario
+def two_hosts(world: World) -> Run:
+    """One of two hosts is deleted by hand in the middle of a run. Alone, the first to be ready would take minutes."""
+    job = manifests.mcqa_job(RUNC.jobs, "two-hosts", port=SLOW_PORT, concurrency=2, numRepeats=TWO_HOSTS_REPEATS)
+    job["spec"]["hosts"] = 2
+    cluster.apply(job)
+    both = _until(world, job, lambda state: _hosts(state) == "2/2" and _recorded(state) >= 2, "two hosts at work")
+    name, uid = "two-hosts-host-1-1", both["metadata"]["uid"]
+    before = _uids("pods", uid)
+    cluster.delete("pod", name, RUNC.jobs, wait=False)
+    run = runs.succeeded(world, job, before=before, deleted=name, **{"rollouts before": _recorded(both)})
+    journal = _read_claim(RUNC.jobs, "two-hosts-results", "cat journal.jsonl")
+    facts = run.facts | {"after": _uids("pods", uid), "journal": journal}
+    return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts)
 
 
 @scenario
@@ -538,6 +555,11 @@ def _attempt(state: Object) -> int:
 def _recorded(state: Object) -> int:
     progress = state.get("status", {}).get("progress") or {}
     return progress.get("done", 0) + progress.get("failed", 0)
+
+
+def _hosts(state: Object) -> str:
+    """Ready of all, as the table shows it."""
+    return (state.get("status", {}).get("hosts") or {}).get("summary", "")
 
 
 def _complaint(kind: str, name: str, state: Object) -> Object:

@@ -8,6 +8,7 @@ import pytest
 
 from e2e.manifests import MCQA_TASKS, REPEATS, WORDCHECK_TASKS
 from e2e.runs import Run, rows_of
+from e2e.scenarios import TWO_HOSTS_REPEATS
 from support.clock import seconds_between
 from support.job_watch import condition, is_true
 
@@ -55,6 +56,34 @@ def test_no_rollout_that_was_recorded_is_paid_for_again(replaced_children: Run) 
     assert replaced_children.facts["rollouts before"] >= 2
     calls = sum(count for row, count in replaced_children.facts["calls"].items() if row != "None")
     assert ROLLOUTS <= calls <= ROLLOUTS + 2
+
+
+def test_a_job_of_two_hosts_that_loses_one_midway_has_each_rollout_once(two_hosts: Run) -> None:
+    total = MCQA_TASKS * TWO_HOSTS_REPEATS
+    assert two_hosts.facts["rollouts before"] < total
+    assert two_hosts.status["progress"]["summary"] == f"{total}/{total}"
+    assert two_hosts.aggregates["gym_reward.reward"]["value"] == pytest.approx(0.8)
+    assert two_hosts.aggregates["gym_reward.reward"]["count"] == total
+    lines = [json.loads(line) for line in two_hosts.facts["journal"].splitlines()]
+    results = [line["record"] for line in lines if line["record"]["kind"] == "result"]
+    assert len(results) == len({(result["task"], result["rollout"]) for result in results}) == total
+
+
+def test_a_lost_host_is_made_again_in_the_same_attempt_while_the_other_goes_on(two_hosts: Run) -> None:
+    before, after, deleted = (two_hosts.facts[name] for name in ("before", "after", "deleted"))
+    assert {name for name in before if after.get(name) != before[name]} == {deleted}
+    assert two_hosts.status["attempt"] == 1 and "lostAttempts" not in two_hosts.status
+    since_both = [s for s in two_hosts.states if s["status"].get("progress", {}).get("done", 0) >= 2]
+    assert {s["status"]["hosts"]["summary"] for s in since_both} >= {"2/2", "1/2"}
+    running = [s for s in since_both if is_true(s, "Running")]
+    assert running and all(is_true(s, "SandboxReady") for s in running)
+
+
+def test_both_hosts_ran_rollouts_and_their_logs_are_in_the_bundle(two_hosts: Run) -> None:
+    assert two_hosts.bundle
+    logs = {file.name: file.read_text() for file in (two_hosts.bundle / "gym_run").glob("gym_env*.log")}
+    assert set(logs) == {"gym_env.log", "gym_env.host-1.log"} and all(logs.values())
+    assert "SomeHostsReady" in {condition(state, "SandboxReady")["reason"] for state in two_hosts.states[5:]}
 
 
 def test_a_suspended_job_goes_on_with_what_it_had_recorded_and_ends_with_the_same_numbers(

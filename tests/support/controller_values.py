@@ -142,8 +142,8 @@ def evaluator(of: Workload, **changes: Any) -> Manifest:
     return _with_status(live(build(of)), **changes)
 
 
-def host(of: Workload, **changes: Any) -> Manifest:
-    return _with_status(live(pods.host_pod(of, 0)), **changes)
+def host(of: Workload, ordinal: int = 0, **changes: Any) -> Manifest:
+    return _with_status(live(pods.host_pod(of, ordinal)), **changes)
 
 
 def _with_status(

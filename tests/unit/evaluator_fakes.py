@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from nhx_gym_operator.evaluator.run import Evaluation, Ports
 
 MODEL = "org/Name-3.2"
 KEY = "sk-a-real-key"
-TOKENS = Tokens(progress="progress-token", hosts={0: "host-token-0", 1: "host-token-1"}, local_gym="local-token")
+TOKENS = Tokens(progress="progress-token", hosts={n: f"host-token-{n}" for n in range(4)}, local_gym="local-token")
 
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -358,7 +358,8 @@ class World:
     paths: Paths
 
     def evaluation(self, plan: EvaluatorPlan) -> Evaluation:
-        return Evaluation(plan, self.paths, TOKENS, Ports("127.0.0.1", 0, 0, None))
+        tokens = replace(TOKENS, hosts={ordinal: TOKENS.hosts[ordinal] for ordinal in range(plan.hosts)})
+        return Evaluation(plan, self.paths, tokens, Ports("127.0.0.1", 0, 0, None))
 
     def plan(self, rows: list[dict[str, Any]], **more: Any) -> EvaluatorPlan:
         dataset = write_rows(self.directory / "dataset.jsonl", rows)

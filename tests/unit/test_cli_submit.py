@@ -33,7 +33,13 @@ def nothing_was_sent(cluster):
 
 
 def test_flags_make_a_job_that_holds_what_they_say_and_nothing_else(cluster):
-    more = ("--num-repeats=2", "--hydra-param=judge.temperature=0.5", "--label=benchmark=mcqa", "--limit=3")
+    more = (
+        "--num-repeats=2",
+        "--hosts=2",
+        "--hydra-param=judge.temperature=0.5",
+        "--label=benchmark=mcqa",
+        "--limit=3",
+    )
     result = call("submit", *FLAGS, BUNDLED, "--name=mine", *more)
 
     assert result.exit_code == ExitCode.DONE, result.output
@@ -61,6 +67,7 @@ def test_flags_make_a_job_that_holds_what_they_say_and_nothing_else(cluster):
             }
         ],
         "results": {"persistentVolumeClaim": {"size": "1Gi"}},
+        "hosts": 2,
         "labels": {"benchmark": "mcqa"},
     }
 

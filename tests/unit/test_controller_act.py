@@ -96,6 +96,18 @@ async def test_if_one_pod_is_refused_the_other_is_withdrawn():
     assert caches[PODS].owned_by(UID) == []
 
 
+async def test_if_the_last_of_several_hosts_is_refused_all_of_the_job_is_withdrawn():
+    server = Server(refuse={"mcqa-host-2-1": QUOTA})
+    actor, caches = acting(server)
+    with pytest.raises(ActionRefused, match="exceeded quota"):
+        await actor.perform(CreateTogether(tuple(pods.job_pods(workload(job(hosts=3))))))
+    assert [name for _, name in server.calls if name.startswith("mcqa-host")][:3] == [
+        f"mcqa-host-{n}-1" for n in range(3)
+    ]
+    assert server.objects == {}
+    assert caches[PODS].owned_by(UID) == []
+
+
 async def test_a_cluster_without_image_volumes_is_told_by_name():
     dropped = ApiError(422, "Invalid", "spec.volumes[4]: Required value: must specify a volume type")
     spec = FileSetSpec.model_validate({"source": {"image": {"reference": "reg/env:1"}}})

@@ -81,6 +81,15 @@ def test_code_from_a_fileset_is_refused_without_a_sandbox_and_the_setting_is_nam
     assert not holds(decision, "Accepted") and holds(decision, "Failed")
 
 
+@pytest.mark.parametrize(("mode", "setting"), [("Disabled", "sandbox.mode"), ("Auto", "sandbox.runtimeClassName")])
+def test_several_hosts_are_refused_without_a_sandbox_and_the_setting_is_named(mode, setting):
+    decision = decided(mode=mode, runtime_class=False, hosts=2)
+    refused = condition_of(decision, "Failed")
+    assert refused["reason"] == "HostsNeedSandbox" and decision.actions == ()
+    assert setting in refused["message"] and "spec.hosts is 2" in refused["message"]
+    assert decided(mode=mode, runtime_class=False, hosts=1).status["placement"] == "Colocated"
+
+
 def test_a_pinned_placement_stays_when_the_settings_change():
     pinned = job(status={"placement": "Colocated", "isolation": "ContainerOnly"})
     decision = decide(new(pinned, installation=installation(sandbox={"mode": "Required"})), NOW)

@@ -181,6 +181,68 @@ def test_a_host_that_crashed_is_removed_after_the_evaluator_had_its_say():
     assert kinds(decide(working(pods=pods), NOW)) == ["DeletePod mcqa-host-0-1"]
 
 
+# Of several hosts
+
+THREE = job(status=accepted_status(), hosts=3)
+
+
+def of_three(*hosts, ready=None, message="", **changes):
+    """A job of three hosts whose evaluator collects with as many of them as are there."""
+    pods = (evaluator(workload(THREE), states=STARTED, phase="Running"), *hosts)
+    heard = progress(hosts=3, hosts_ready=len(hosts) if ready is None else ready, message=message)
+    return observe(THREE, **({"pods": pods, "progress": heard} | changes))
+
+
+def serving(ordinal):
+    return host(workload(THREE), ordinal, states=SERVING, phase="Running")
+
+
+def test_hosts_that_are_gone_are_made_again_one_by_one_and_the_job_runs_on():
+    decision = decide(of_three(serving(1), message="1 of 3 gym hosts take rollouts; waiting for gym host 0"), NOW)
+    made = [shown for shown in kinds(decision) if shown.startswith("CreateTogether")]
+    assert made == ["CreateTogether mcqa-host-0-1", "CreateTogether mcqa-host-2-1"]
+    assert decision.status["hosts"] == {"ready": 1, "desired": 3, "summary": "1/3"}
+    assert (decision.status["phase"], holds(decision, "SandboxReady")) == ("Running", True)
+    assert condition_of(decision, "SandboxReady")["message"].startswith("1 of 3 gym hosts take rollouts")
+
+
+def test_a_host_that_was_lost_twice_waits_and_the_one_beside_it_does_not():
+    lost = tuple({**serving(0), "metadata": {**serving(0)["metadata"], "uid": f"gone-{n}"}} for n in range(2))
+    ended_now = {"gym-host": ended(1, at="2026-11-29T12:00:00Z", reason="Error")}
+    lost = tuple({**pod, "status": host(workload(), states=ended_now)["status"]} for pod in lost)
+    decision = decide(of_three(serving(1), ghosts=lost), NOW)
+    assert [shown for shown in kinds(decision) if "Together" in shown] == ["CreateTogether mcqa-host-2-1"]
+    assert decision.requeue_after == 10
+
+
+def test_a_host_that_is_refused_ends_no_job_whose_others_take_rollouts():
+    refused = PodsRefused(PodReason.POD_REFUSED, "exceeded quota: pods", after(5))
+    for moment in (NOW, after(36000)):
+        decision = decide(of_three(serving(0), serving(1), refusal=refused), moment)
+        sandbox = condition_of(decision, "SandboxReady")
+        assert (sandbox["status"], sandbox["reason"]) == ("True", "SomeHostsReady")
+        assert "exceeded quota: pods" in sandbox["message"]
+        assert not holds(decision, "Failed")
+    assert "CreateTogether mcqa-host-2-1" in kinds(decision)
+
+
+def test_a_host_that_finds_no_node_is_said_and_ends_nothing_while_others_take_rollouts():
+    stuck = host(workload(THREE), 2, conditions=UNSCHEDULABLE)
+    seen = of_three(serving(0), serving(1), stuck, ready=2, message="2 of 3 gym hosts take rollouts")
+    decision = decide(seen, after(36000))
+    sandbox = condition_of(decision, "SandboxReady")
+    assert (sandbox["status"], sandbox["reason"]) == ("True", "SomeHostsReady")
+    assert sandbox["message"] == "2 of 3 gym hosts take rollouts; pod 'mcqa-host-2-1' finds no node: 0/1 nodes"
+    assert decision.status["phase"] == "Running"
+    assert decision.requeue_after is None
+
+
+def test_hosts_that_all_stay_away_end_the_job():
+    stuck = [host(workload(THREE), n, conditions=UNSCHEDULABLE) for n in range(3)]
+    decision = decide(of_three(*stuck, progress=None), after(36000))
+    assert condition_of(decision, "Failed")["reason"] == "PodStartTimeout"
+
+
 EVICTED = {"reason": "Evicted", "message": 'Usage of EmptyDir volume "tmp" exceeds the limit "10Gi".'}
 
 

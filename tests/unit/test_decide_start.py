@@ -60,6 +60,13 @@ def test_both_pods_are_asked_for_together_after_their_secrets():
     assert shown[2:] == ["CreateTogether mcqa-evaluator-1 mcqa-host-0-1"]
 
 
+def test_pods_of_several_hosts_are_asked_for_together_each_with_a_secret_of_its_own():
+    shown = kinds(decide(prepared(owner=job(hosts=3)), NOW))
+    secrets = [name.rsplit("-", 1)[0] for name in shown[:4]]
+    assert secrets == ["Create Secret mcqa-evaluator", *(f"Create Secret mcqa-host-{n}" for n in range(3))]
+    assert shown[4:] == ["CreateTogether mcqa-evaluator-1 mcqa-host-0-1 mcqa-host-1-1 mcqa-host-2-1"]
+
+
 def test_a_colocated_job_needs_no_service():
     decision = decide(new(installation=installation(**COLOCATED)), NOW)
     assert not [action for action in kinds(decision) if "Service" in action]

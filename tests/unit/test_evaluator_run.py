@@ -21,7 +21,7 @@ from nhx_evals_sdk.metrics.runner_rewards import GymRewardMetric
 from nhx_evals_sdk.values.evidence import CandidateEvidence
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire.endpoints import HostState, ModelUsage
+from nhx_gym_operator.api.wire.endpoints import HostState, ModelUsage, Stage
 from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.evaluator import collection, http_server
@@ -490,6 +490,125 @@ async def test_a_host_that_comes_again_takes_over_what_its_predecessor_left(tmp_
             transport.abort()
         outcome = await work
     assert (outcome.state, outcome.progress.done) == ("Complete", 10)
+
+
+# Of several hosts
+
+
+def recorded(w: World) -> list[tuple[int, int]]:
+    """The rollouts of which the journal has a result, each as often as it has."""
+    records = [line["record"] for line in json_lines(w.paths.journal)]
+    return sorted((each["task"], each["rollout"]) for each in records if each.get("kind") == "result")
+
+
+async def test_a_host_lost_midway_costs_no_rollout_and_its_unfinished_ones_go_to_the_others(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=3) as w:
+        lost, *others = w.hosts
+        lost.delay_s = 600
+        evaluation = w.evaluation(w.plan(ROWS, hosts=3, target=target(concurrency=6)))
+        work = asyncio.create_task(finish(evaluation, *w.hosts))
+        async with asyncio.timeout(60):
+            while len(lost.rollouts) < 2 or evaluation.progress.done < 2:
+                await asyncio.sleep(0.01)
+        lost.healthy = False
+        for transport in lost.transports:
+            transport.abort()
+        outcome = await work
+    assert (outcome.state, outcome.progress.done, outcome.aggregates[0].count) == ("Complete", 10, 10)
+    assert recorded(w) == ALL
+    assert sorted(others[0].rollouts + others[1].rollouts) == ALL
+    assert len(lost.rollouts) == 2 and all(host.most_in_flight <= 2 for host in w.hosts)
+
+
+async def test_a_result_of_a_host_that_was_given_up_is_not_recorded_a_second_time(tmp_path: Path) -> None:
+    """It goes on with what it was sent, and comes back when another host has done it."""
+    async with world(tmp_path, hosts=2) as w:
+        late, other = w.hosts
+        late.delay_s, other.delay_s = 1.0, 0.3
+        plan = w.plan(ROWS, hosts=2, target=target(concurrency=2))
+        evaluation = w.evaluation(plan)
+        work = asyncio.create_task(finish(evaluation, *w.hosts))
+        async with asyncio.timeout(60):
+            while not late.rollouts:
+                await asyncio.sleep(0.01)
+        late.transports[0].abort()
+        outcome = await work
+    assert (outcome.state, outcome.progress.done, outcome.progress.total) == ("Complete", 10, 10)
+    assert len(w.model.requests) == len(late.rollouts + other.rollouts) == 11
+    assert recorded(w) == ALL
+
+
+async def test_a_host_that_comes_late_takes_its_part_of_what_is_left(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=2) as w:
+        early, late = w.hosts
+        early.delay_s = late.delay_s = 0.2
+        evaluation = w.evaluation(w.plan(ROWS, hosts=2))
+        work = asyncio.create_task(finish(evaluation, early))
+        async with asyncio.timeout(60):
+            while evaluation.progress.done < 2:
+                await asyncio.sleep(0.01)
+        assert evaluation.progress.stage is Stage.COLLECTING
+        assert evaluation.progress.message == "1 of 2 gym hosts take rollouts; waiting for gym host 1 to register"
+        late.evaluator = early.evaluator
+        await late.register()
+        outcome = await work
+    assert outcome.state == "Complete" and late.rollouts
+    assert sorted(early.rollouts + late.rollouts) == ALL
+
+
+async def test_a_slow_host_takes_fewer_rollouts_than_a_quick_one(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=2) as w:
+        slow, quick = w.hosts
+        slow.delay_s = 1.5
+        outcome = await finish(w.evaluation(w.plan(ROWS, hosts=2)), *w.hosts)
+    assert outcome.state == "Complete"
+    assert len(slow.rollouts) < len(quick.rollouts)
+
+
+async def test_a_host_that_cannot_start_is_a_warning_of_a_job_that_others_completed(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=2) as w:
+        works, broken = w.hosts
+        works.delay_s = 0.3
+        evaluation = w.evaluation(w.plan(ROWS, hosts=2))
+        work = asyncio.create_task(finish(evaluation, works))
+        broken.evaluator = await evaluator_url(evaluation)
+        await broken.register(HostState.FAILED, message="mcqa ended", output_tail=["ImportError: no module x"])
+        outcome = await work
+    assert (outcome.state, outcome.progress.done) == ("Complete", 10)
+    (warning,) = outcome.warnings
+    assert warning.startswith("gym host 1 could not start Gym: mcqa ended")
+
+
+async def test_every_host_is_told_to_end_and_its_log_is_in_the_bundle_by_its_ordinal(tmp_path: Path) -> None:
+    async with world(tmp_path, hosts=3) as w:
+        first, second, starting = w.hosts
+        for host in w.hosts:
+            host.log, host.killed = f"log of {host.ordinal}\n", 1
+        evaluation = w.evaluation(w.plan(ROWS, hosts=3))
+        work = asyncio.create_task(finish(evaluation, first, second))
+        starting.evaluator = await evaluator_url(evaluation)
+        await starting.register(HostState.STARTING)
+        outcome = await work
+    assert outcome.state == "Complete" and all(host.shut_down for host in w.hosts)
+    logs = {file.name: file.read_text() for file in (bundle(w.paths) / "gym_run").glob("gym_env*.log")}
+    assert logs["gym_env.log"] == "log of 0\n" and logs["gym_env.host-1.log"] == "log of 1\n"
+    assert any(warning.split()[0] in ("2", "3") and "processes of Gym" in warning for warning in outcome.warnings)
+
+
+async def test_aggregates_come_from_another_host_if_the_first_is_gone_by_then(tmp_path: Path) -> None:
+    class GoneByThen(FakeHost):
+        async def _aggregate(self, request: web.Request) -> web.Response:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+
+    async with world(tmp_path, hosts=2) as w:
+        first = GoneByThen()
+        async with serving(first.app()) as first.url:
+            outcome = await finish(w.evaluation(w.plan(ROWS, hosts=2)), first, w.hosts[1])
+    assert first.rollouts
+    assert outcome.state == "Complete" and not outcome.degraded
+    assert "runner.gym.pass@1/accuracy" in {aggregate.name for aggregate in outcome.aggregates}
 
 
 async def lost_after_two(tmp_path: Path, **plan: Any) -> Outcome:

@@ -17,7 +17,7 @@ from nhx_gym_operator.api.wire.plans import (
     HostPlan,
     StagePlan,
 )
-from nhx_gym_operator.workloads import canary, plans, pods, storage
+from nhx_gym_operator.workloads import canary, plans, pods, secrets, storage
 from nhx_gym_operator.workloads.workload import ApiAddresses, ConfigMapFiles, StagedFiles
 from support.controller_values import API, SERVICE_IP, job, plan_of, settings, spec, workload
 
@@ -282,6 +282,20 @@ def test_the_host_pod():
     assert host["resources"]["limits"]["memory"] == "3Gi"
     assert set(mounts(host)) == {"/tmp", "/job/work", "/job/environment", "/var/run/secrets/nhx/tokens"}
     assert gate["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_several_hosts_are_told_who_they_are_and_stand_apart_where_they_can():
+    of = sandboxed(spec={"hosts": 2})
+    evaluating, *hosts = pods.job_pods(of)
+    assert plan_of(evaluating, "agent-evaluate", EVALUATOR_PLAN_ENV)["hosts"] == 2
+    assert [plan_of(pod, "gym-host", HOST_PLAN_ENV)["ordinal"] for pod in hosts] == [0, 1]
+    given = [volumes(pod)["tokens"]["secret"]["secretName"] for pod in hosts]
+    assert given == [secrets.host_secret_name(of, ordinal) for ordinal in (0, 1)] and len(set(given)) == 2
+    for pod in hosts:
+        (spread,) = pod["spec"]["topologySpreadConstraints"]
+        assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+        assert spread["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert "topologySpreadConstraints" not in pods.host_pod(sandboxed(), 0)["spec"]
 
 
 def test_a_host_has_no_resolver_to_wait_for():

@@ -34,6 +34,14 @@ def test_the_evaluator_knows_all_tokens_and_the_host_only_its_own():
     assert opened(host) == {"host": tokens.host_token(KEY, UID, 0)}
 
 
+def test_each_of_several_hosts_has_a_secret_with_its_own_token_alone():
+    evaluator, *hosts = secrets.token_secrets(workload(job(hosts=3)))
+    given = [opened(secret) for secret in hosts]
+    assert given == [{"host": tokens.host_token(KEY, UID, ordinal)} for ordinal in range(3)]
+    assert len({secret["metadata"]["name"] for secret in hosts}) == 3
+    assert set(opened(evaluator)) == {"progress", "host-0", "host-1", "host-2"}
+
+
 def test_secrets_are_immutable_and_owned_by_the_job():
     for secret in secrets.token_secrets(workload()):
         assert secret["immutable"] is True

@@ -38,6 +38,10 @@ CHANGEABLE = (
 )
 """Fields of the spec that can change once the job exists: those that steer its life, as in batch/v1 Job."""
 
+MAX_HOSTS = 16
+"""More Gym than one evaluator keeps busy: a host runs some hundred quick rollouts a second, and of slow ones as many at
+once as it has memory for."""
+
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$"
 """A domain, and a path of RFC 3986 in it, as batch/v1 Job asks."""
 
@@ -56,6 +60,12 @@ class JobSpec(ApiModel):
                     "envSecrets may not name a Secret that a model's apiKey names: environment code reads what is in "
                     "envSecrets, and Gym needs no model's key; put other values into a Secret of their own",
                     field=".target.gym.envSecrets",
+                ),
+                rule(
+                    "self.hosts <= self.target.gym.concurrency",
+                    "hosts may not be above target.gym.concurrency, which is shared over all of them: the others would "
+                    "have nothing to do",
+                    field=".hosts",
                 ),
             ],
         )
@@ -103,6 +113,14 @@ class JobSpec(ApiModel):
         default=False,
         description="End the job at the first trial that cannot be scored, instead of counting it in the coverage. "
         "A rollout without a reward is no such trial: `minCoverage` decides about those.",
+    )
+    hosts: Annotated[int, ours("gym hosts that share a job's rollouts", "ours: one host")] = Field(
+        default=1,
+        ge=1,
+        le=MAX_HOSTS,
+        description="Gym hosts of a sandboxed job, each a pod of its own. The next rollout goes to whichever has room, "
+        "and `target.gym.concurrency` is shared over all of them. One that is lost is replaced, and its unfinished "
+        "rollouts go to others. More than one needs a sandbox.",
     )
     limits: Annotated[Limits, ours("what a job may cost at most")] = Field(
         default=Limits(), description="Bounds on rollouts and tokens of this job."
@@ -161,8 +179,8 @@ class JobSpec(ApiModel):
         ge=0,
         le=MAX_SECONDS,
         description="How many lost attempts are made good: the evaluator's pod vanished, was evicted or killed. The "
-        "next attempt collects only what is missing, after 10 s, then 20 s, 40 s and so on, at most 6 minutes. Of each "
-        "attempt, so many lost gym hosts are replaced too. Failed rollouts are no lost attempt. Can be changed.",
+        "next attempt collects only what is missing, after 10 s, then 20 s, 40 s and so on, at most 6 minutes. In each "
+        "attempt, each gym host is replaced so often too. Failed rollouts are no lost attempt. Can be changed.",
     )
     failure_policy: Annotated[FailurePolicy | None, batch_job("podFailurePolicy")] = Field(
         default=None,

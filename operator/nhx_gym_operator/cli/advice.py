@@ -87,6 +87,11 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         f"{_ADMINISTRATOR} An environment of your own needs the chart's value sandbox.mode to allow a sandbox.",
         "Or use a bundled resources server, without spec.target.gym.environment.",
     ),
+    AcceptedReason.HOSTS_NEED_SANDBOX: (
+        f"{_ADMINISTRATOR} Several gym hosts need the chart's value sandbox.mode to allow a sandbox.",
+        "Or leave spec.hosts out: one pod then runs the whole job.",
+        _AGAIN,
+    ),
     AcceptedReason.FILESET_NOT_FOUND: (
         "Apply the FileSet in namespace {namespace}; `kubectl get filesets -n {namespace}` lists those that are there.",
         _GOES_ON,
@@ -191,6 +196,10 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "`kubectl nhx logs {job} --role {gym_role} -n {namespace}`. Check agent, agentConfig, agentRefName, "
         "resourcesServer and hydraParams of spec.target.gym.",
         _AGAIN,
+    ),
+    SandboxReason.SOME_HOSTS_READY: (
+        "Nothing: the job goes on with the hosts it has, only slower. What the others lack is above; those that were "
+        "lost are made again. See their pods: `kubectl get pods -n {namespace} -l evals.nhx.io/role=gym-host`.",
     ),
     SandboxReason.HOST_LOST: (
         "See how the host ended: `kubectl nhx logs {job} --role host -n {namespace}`. Exit code 137 or OOMKilled: it "

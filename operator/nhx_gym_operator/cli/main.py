@@ -13,6 +13,7 @@ import yaml
 from rich.console import Console
 
 from ..api.constants import Phase
+from ..api.job import MAX_HOSTS
 from ..client.download import download as copy_bundle
 from ..client.errors import UsageProblem, UserError
 from ..client.jobs import Job, find_job, get_job, get_jobs
@@ -103,6 +104,9 @@ def submit_command(
     ] = None,
     num_repeats: Annotated[int | None, typer.Option(min=1, help="Rollouts per row.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Rollouts at once.")] = None,
+    hosts: Annotated[
+        int | None, typer.Option(min=1, max=MAX_HOSTS, help="Gym hosts that share the rollouts; needs a sandbox.")
+    ] = None,
     startup_timeout: Annotated[
         float | None, typer.Option(metavar="SPAN", parser=parse_span, help="Time for Gym to start, e.g. 240s.")
     ] = None,
@@ -142,6 +146,7 @@ def submit_command(
             environment=environment,
             num_repeats=num_repeats,
             concurrency=concurrency,
+            hosts=hosts,
             startup_timeout=startup_timeout,
             collection_timeout=collection_timeout,
             hydra_param=hydra_param or [],

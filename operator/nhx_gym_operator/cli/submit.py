@@ -42,6 +42,7 @@ class Flags:
     environment: str | None = None
     num_repeats: int | None = None
     concurrency: int | None = None
+    hosts: int | None = None
     startup_timeout: float | None = None
     collection_timeout: float | None = None
     hydra_param: list[str] = field(default_factory=list)
@@ -112,6 +113,7 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         "target": {"gym": _set(gym)},
         "models": [model_of(flags)],
         "results": results_of(flags.results) if flags.results else DEFAULT_RESULTS.to_dict(),
+        "hosts": flags.hosts,
         "minCoverage": flags.min_coverage,
         "labels": dict(_pair("--label", label) for label in flags.label),
     }
@@ -147,7 +149,7 @@ def from_spec(
     secret_names: Iterable[str],
 ) -> Submission:
     """A `gym_agent_eval.json`. Flags say where its rows, its models and its results are, in place of what it says."""
-    beside = ("dataset", "limit", "base_url", "model", "api_key", "results", "min_coverage")
+    beside = ("dataset", "limit", "base_url", "model", "api_key", "results", "min_coverage", "hosts")
     others = [flag for flag in flags.given() if flag[2:].replace("-", "_") not in beside]
     if others:
         raise UsageProblem(f"{source} says what to run; {', '.join(others)} can't change it.")
@@ -166,8 +168,7 @@ def from_spec(
         **more,
     )
     manifest = manifest_of(job)
-    if flags.min_coverage is not None:
-        manifest["spec"]["minCoverage"] = flags.min_coverage
+    manifest["spec"] |= _set({"minCoverage": flags.min_coverage, "hosts": flags.hosts})
     return Submission(manifest, own=rows, warn_of_gym=True)
 
 

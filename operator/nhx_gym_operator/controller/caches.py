@@ -37,7 +37,7 @@ VERIFY_SECONDS = 60.0
 RELIST_DEBOUNCE_SECONDS = 1.0
 PRIME_SECONDS = 120.0
 """An API server that starts answers 429 and 503 for a while, and 404 for a CRD that was just made."""
-_GHOSTS_PER_JOB = 16
+_GHOSTS_PER_JOB = 128
 _DEAD_LIMIT = 20_000
 
 OURS = f"{MANAGED_BY_LABEL}={MANAGED_BY}"

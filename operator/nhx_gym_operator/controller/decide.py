@@ -38,6 +38,7 @@ from .policies import (
     progress_source,
     retry,
     running,
+    sandbox_lacks,
     startup,
     stop,
     suspension,
@@ -372,21 +373,34 @@ class _Decider:
         again = hosts.look_again_after(attempt, self.now)
         if again is not None:
             self.draft.requeue.append(again)
-        absent = hosts.absent(attempt, workload.hosts)
+        absent = hosts.absent(self.observation, attempt)
         if absent and workload.cluster_ip and hosts.needs_hosts(self.observation, attempt):
             self._replace_hosts(attempt, workload, absent)
 
     def _replace_hosts(self, attempt: Attempt, workload: Workload, ordinals: Iterable[int]) -> None:
-        if self._is_unfenced(ConditionType.SANDBOX_READY):
+        if self._must_do_without():
             return
-        pause = hosts.pause_left(self.observation, attempt, self.now)
-        if pause > 0:
-            self.draft.requeue.append(pause)
-            return
-        if self._is_held_off(ConditionType.SANDBOX_READY) or attempts.withdrawn(self.observation):
+        pauses = {ordinal: hosts.pause_left(self.observation, attempt, ordinal, self.now) for ordinal in ordinals}
+        self.draft.requeue += [pause for pause in pauses.values() if pause > 0]
+        due = [ordinal for ordinal, pause in pauses.items() if pause <= 0]
+        if not due or attempts.withdrawn(self.observation):
             return
         self.draft.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
-        self.draft.actions.append(CreateTogether(tuple(pods.host_pod(workload, ordinal) for ordinal in ordinals)))
+        # One by one: a refused one takes none of the others with it.
+        self.draft.actions += [CreateTogether((pods.host_pod(workload, ordinal),)) for ordinal in due]
+
+    def _must_do_without(self) -> bool:
+        """Whether no host can be made now. While others take rollouts that is said, and ends nothing."""
+        if not self.draft.is_true(ConditionType.SANDBOX_READY):
+            return self._is_unfenced(ConditionType.SANDBOX_READY) or self._is_held_off(ConditionType.SANDBOX_READY)
+        refusal = self.observation.refusal
+        why = placement.still_unfenced(self.draft.data, self.settings.sandbox, self.observation.standing)
+        if why:
+            sandbox_lacks.show(self.draft, AcceptedReason.SANDBOX_UNAVAILABLE, why)
+            self.draft.requeue.append(INPUTS_RETRY_SECONDS)
+        elif refusal is not None:
+            sandbox_lacks.show(self.draft, refusal.reason, refusal.message)
+        return bool(why) or (refusal is not None and self._waits_after_refusal(refusal))
 
     def _show_sandbox(self, attempt: Attempt, desired: int) -> None:
         ready = hosts.readiness(self.observation, attempt, self.now)
@@ -402,7 +416,7 @@ class _Decider:
             self.draft.fail(over.end_reason, over.end_message)
             return
         startup.show(self.draft, found)
-        self.draft.requeue += [waiting.seconds_left for waiting in found]
+        self.draft.requeue += [waiting.seconds_left for waiting in found if waiting.seconds_left > 0]
         # The job's own Secret is posted again if it is one that the kubelet misses.
         missing = {waiting.missing_name for waiting in found}
         own = secrets.token_secrets(workload)

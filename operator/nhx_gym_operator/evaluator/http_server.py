@@ -116,8 +116,10 @@ class HttpServer:
             return None
         logs = self.paths.work / "host-logs"
         logs.mkdir(parents=True, exist_ok=True)
-        timeout, tokens = self.plan.target.startup_timeout_s, dict(self.tokens.hosts)
-        return HostRegistry(tokens, timeout, session, self.progress, logs, port=self.ports.hosts)
+        target, tokens = self.plan.target, dict(self.tokens.hosts)
+        return HostRegistry(
+            tokens, target.startup_timeout_s, session, self.progress, logs, target.concurrency, port=self.ports.hosts
+        )
 
 
 @contextlib.asynccontextmanager

@@ -104,6 +104,8 @@ class Reporter:
             grace = f"{self.plan.target.shutdown_grace_s:g} s (spec.target.gym.shutdownGraceSeconds)"
             message = f"{end.killed} processes of Gym did not end within {grace} and were killed"
             self.warnings.append(with_log(message, end.file, end.lines))
+        if self.registry is not None and stopped is None:
+            self.warnings += self.registry.missed
         total = self.progress.total
         done = total - len(failures)
         judged = verdict(self.plan, done=done, total=total, failures=failures)

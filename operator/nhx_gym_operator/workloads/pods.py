@@ -99,9 +99,23 @@ def host_pod(workload: Workload, ordinal: int) -> Manifest:
         ],
         runtimeClassName=workload.runtime_class_name,
         **NO_DNS,
+        **_apart(workload),
     )
     pod["metadata"]["labels"][ORDINAL_LABEL] = str(ordinal)
     return pod
+
+
+def _apart(workload: Workload) -> Manifest:
+    """Hosts of one job stand on different nodes where that is possible, so that a lost node costs few of them."""
+    if workload.hosts == 1:
+        return {}
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": names.selector(workload.uid, Role.GYM_HOST)},
+    }
+    return {"topologySpreadConstraints": [constraint]}
 
 
 def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user_env: list[Manifest]) -> Manifest:

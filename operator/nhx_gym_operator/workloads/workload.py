@@ -87,7 +87,7 @@ class Workload:
 
     @property
     def hosts(self) -> int:
-        return 1 if self.placement is Placement.SANDBOXED else 0
+        return self.spec.hosts if self.placement is Placement.SANDBOXED else 0
 
     def metadata(self, name: str, role: Role, attempt: int | None = None) -> dict[str, Any]:
         """Metadata of a child. `blockOwnerDeletion` is off: a foreground deletion of the job waits for

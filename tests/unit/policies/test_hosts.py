@@ -5,8 +5,8 @@ import pytest
 from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.controller.attempt import Attempt
-from nhx_gym_operator.controller.policies import hosts
-from nhx_gym_operator.workloads import pods
+from nhx_gym_operator.controller.draft import StatusDraft
+from nhx_gym_operator.controller.policies import hosts, sandbox_lacks
 from support.controller_values import (
     CREATED,
     NOW,
@@ -39,9 +39,24 @@ def removed(pod, moment=NOW, address=SERVICE_IP, **changes):
     return hosts.to_remove(observe(**changes), attempt(pod), address, moment) == [pod]
 
 
-def serving(**changes):
-    pod = host(workload(), states=SERVING, phase="Running")
+def serving(ordinal=0, **changes):
+    pod = host(workload(), ordinal, states=SERVING, phase="Running")
     return {**pod, "spec": {**pod["spec"], **changes}}
+
+
+def of_several(number, **changes):
+    """What is seen of a job of so many hosts."""
+    return observe(job(status=accepted_status(), hosts=number, gym={"concurrency": 16}), **changes)
+
+
+def gone(ordinal=0, times=1):
+    """A host that was lost so often."""
+    pods = (host(workload(), ordinal, states=SERVING, phase="Failed") for _ in range(times))
+    return tuple(live(pod, uid=f"gone-{ordinal}-{n}") for n, pod in enumerate(pods))
+
+
+NO_VERDICT = {"sandbox-gate": ended(1, "the evaluator did not answer", reason="Error")}
+OPEN = {"sandbox-gate": ended(GATE_OPEN_EXIT_CODE, "still reached kubernetes-api", reason="Error")}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +130,8 @@ def test_hosts_that_are_lost_again_and_again_are_a_fault():
 def test_the_first_lost_host_is_replaced_at_once_and_further_ones_after_longer_and_longer(lost, pause):
     state = {"sandbox-gate": ended(), "gym-host": ended(1, at="2026-11-29T12:00:00Z", reason="Error")}
     ghosts = tuple(live(host(workload(), states=state), uid=f"gone-{n}") for n in range(lost))
-    assert hosts.pause_left(observe(ghosts=ghosts), attempt(), NOW) == pause
+    assert hosts.pause_left(observe(ghosts=ghosts), attempt(), 0, NOW) == pause
+    assert hosts.pause_left(observe(ghosts=ghosts), attempt(), 1, NOW) == 0
 
 
 def test_the_limit_of_lost_hosts_is_the_jobs():
@@ -152,14 +168,87 @@ def test_a_host_goes_that_knows_an_address_which_the_service_no_longer_has():
     ("present", "missing"), [((), [0, 1]), ((0,), [1]), ((1,), [0]), ((1, 0), [])], ids=["none", "0", "1", "both"]
 )
 def test_of_two_hosts_the_one_that_is_gone_is_made_again(present, missing):
-    there = [live(pods.host_pod(workload(), ordinal)) for ordinal in present]
-    assert hosts.absent(attempt(*there), 2) == missing
+    there = [host(workload(), ordinal) for ordinal in present]
+    assert hosts.absent(of_several(2), attempt(*there)) == missing
 
 
 def test_a_host_without_its_ordinal_is_the_first():
     pod = serving()
     del pod["metadata"]["labels"]["evals.nhx.io/ordinal"]
-    assert hosts.absent(attempt(pod), 1) == []
+    assert hosts.absent(observe(), attempt(pod)) == []
+
+
+# Of several hosts
+
+
+def test_a_gate_without_a_verdict_is_a_fault_only_where_no_host_has_one():
+    failed = [host(workload(), n, states=NO_VERDICT, phase="Failed") for n in range(2)]
+    assert hosts.find_fault(of_several(2), attempt(failed[0], serving(1))) is None
+    assert hosts.to_remove(of_several(2), attempt(failed[0], serving(1)), SERVICE_IP, NOW) == [failed[0]]
+    assert hosts.find_fault(of_several(2), attempt(*failed)).reason == "GateFailed"
+
+
+def test_one_open_sandbox_ends_a_job_of_several_hosts():
+    opened = host(workload(), 1, states=OPEN, phase="Failed")
+    assert hosts.find_fault(of_several(2), attempt(serving(), opened)).reason == "SandboxOpen"
+    changed = serving(1, hostNetwork=True)
+    assert hosts.find_fault(of_several(2), attempt(serving(), changed)).reason == "PodChanged"
+
+
+def test_a_host_that_is_lost_again_and_again_is_not_made_again_and_the_others_go_on():
+    seen = of_several(2, ghosts=gone(1, times=7))
+    assert hosts.find_fault(seen, attempt(serving())) is None
+    assert hosts.absent(seen, attempt(serving())) == []
+    assert hosts.absent(of_several(2, ghosts=gone(1, times=6)), attempt(serving())) == [1]
+
+
+def test_several_hosts_that_were_all_lost_too_often_are_a_fault():
+    found = hosts.find_fault(of_several(2, ghosts=gone(0, times=7) + gone(1, times=7)), attempt())
+    assert found.reason == "HostLost" and "for each of them" in found.message
+
+
+def test_hosts_that_were_withdrawn_with_a_refused_one_are_no_lost_hosts():
+    withdrawn = tuple(
+        live(pod, uid=f"w-{n}", creationTimestamp="2026-11-29T11:58:59Z") for n, pod in enumerate(gone(0, 9))
+    )
+    seen = of_several(1, ghosts=withdrawn)
+    assert hosts.find_fault(seen, attempt(serving())) is None
+    assert hosts.pause_left(seen, attempt(), 0, NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("ready", "stage", "is_ready", "reason"),
+    [
+        (0, Stage.STARTING, False, "HostStarting"),
+        (1, Stage.STARTING, True, "SomeHostsReady"),
+        (1, Stage.COLLECTING, True, "SomeHostsReady"),
+        (3, Stage.COLLECTING, True, "HostReady"),
+        (0, Stage.COLLECTING, False, "HostLost"),
+        (1, Stage.SCORING, True, "HostReady"),
+    ],
+)
+def test_a_sandbox_is_ready_with_its_first_host_and_says_what_the_others_wait_for(ready, stage, is_ready, reason):
+    heard = progress(stage, hosts=3, hosts_ready=ready, message="waiting for gym host 2 to start Gym")
+    found = hosts.readiness(of_several(3, progress=heard), attempt(serving(), serving(1), serving(2)), NOW)
+    assert (found.ready, found.reason) == (is_ready, reason)
+    assert (reason == "SomeHostsReady") <= ("gym host 2" in found.message)
+
+
+def test_a_host_that_is_not_made_again_is_named():
+    heard = progress(hosts=2, hosts_ready=1, message="1 of 2 gym hosts take rollouts")
+    found = hosts.readiness(of_several(2, progress=heard, ghosts=gone(1, times=7)), attempt(serving()), NOW)
+    assert "gym host 1 was lost more often than spec.backoffLimit (6) and is not made again" in found.message
+
+
+def test_what_keeps_one_host_away_is_said_beside_the_others_and_is_the_state_only_where_none_is_ready():
+    draft = StatusDraft(job(status=accepted_status()), NOW)
+    sandbox_lacks.show(draft, "Unschedulable", "0/3 nodes")
+    entry = draft.condition("SandboxReady")
+    assert (entry["status"], entry["reason"], entry["message"]) == ("False", "Unschedulable", "0/3 nodes")
+    draft.set("SandboxReady", True, "SomeHostsReady", "1 of 2 gym hosts take rollouts")
+    sandbox_lacks.show(draft, "Unschedulable", "0/3 nodes")
+    assert (entry["status"], entry["reason"]) == ("True", "SomeHostsReady")
+    assert entry["message"] == "1 of 2 gym hosts take rollouts; 0/3 nodes"
 
 
 def test_the_service_is_known_by_the_plan_of_a_host_that_runs():

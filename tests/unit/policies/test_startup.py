@@ -74,6 +74,31 @@ def test_a_pod_that_works_or_has_ended_is_never_late(pods):
     assert found(*pods, moment=after(5000)) == []
 
 
+def test_a_host_that_does_not_start_ends_no_job_of_which_another_one_runs():
+    runs, stuck = host(workload(), states={"gym-host": running()}), host(workload(), 1, conditions=UNSCHEDULABLE)
+    evaluating = evaluator(workload(), states=STARTED)
+    (waits,) = found(evaluating, runs, stuck, moment=after(5000))
+    assert waits.reason == "Unschedulable" and not waits.is_over
+    (alone,) = found(evaluating, stuck, moment=after(5000))
+    assert alone.is_over
+    lost = host(workload(), states={"gym-host": ended(137)}, phase="Failed")
+    assert any(each.is_over for each in found(evaluating, lost, stuck, moment=after(5000)))
+
+
+def test_an_evaluator_that_does_not_start_ends_the_job_whatever_hosts_it_has():
+    stuck = evaluator(workload(), conditions=UNSCHEDULABLE)
+    (waits,) = found(stuck, host(workload(), states={"gym-host": running()}), moment=after(5000))
+    assert waits.is_over
+
+
+def test_pods_have_started_once_the_evaluator_and_a_first_host_run():
+    evaluating = evaluator(workload(), states=STARTED)
+    runs, stuck = host(workload(), states={"gym-host": running()}), host(workload(), 1)
+    assert startup.has_started(Attempt(1, evaluating, (stuck, runs)))
+    assert not startup.has_started(Attempt(1, evaluating, (stuck,)))
+    assert not startup.has_started(Attempt(1, evaluator(workload()), (runs,)))
+
+
 def test_a_pod_with_a_known_problem_comes_first():
     waits = found(evaluator(workload()), host(workload(), states={"gym-host": waiting("ErrImagePull", "reg/host")}))
     assert [each.reason for each in waits] == ["ImagePullFailed", "PodsCreated"]

@@ -1,11 +1,13 @@
-"""The gym host: whether its sandbox is as built, how far it is, and when it is replaced.
+"""The gym hosts: whether their sandbox is as built, how far they are, and when one is replaced.
 
 The evaluator waits for a host that it lost and takes a new one in its place, so a host is replaced
-within the attempt. Only the evaluator's loss makes a new attempt.
+within the attempt. Only the evaluator's loss makes a new attempt. Of several hosts, one that is away or
+beyond repair slows the job; what shows that the sandbox is not as it should be ends it on any of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -52,7 +54,8 @@ class Readiness:
 
 
 def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
-    """A gate that did not pass, a container that nobody asked for, or too many lost hosts."""
+    """A sandbox that is not as built, gates without a verdict on every host, or hosts that were all lost too often."""
+    unproven = []
     for host in attempt.hosts:
         foreign = podview.container_names(host) - _BUILT_CONTAINERS
         if foreign:
@@ -69,30 +72,33 @@ def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
                 f"host pod {podview.name(host)!r} is not as this operator asked for it: {opened}; exempt pods with the "
                 f"label {ROLE_LABEL}=gym-host from whatever changes them",
             )
-        gate = podview.terminated(host, CONTAINER_GATE)
-        if gate and gate.get("exitCode") != 0:
-            # The gate has one code for an open sandbox; every other end is one without a verdict.
-            is_open = gate.get("exitCode") == GATE_OPEN_EXIT_CODE
-            words = gate.get("message", "").strip() or f"exit code {gate.get('exitCode')}"
-            return Fault(SandboxReason.SANDBOX_OPEN if is_open else SandboxReason.GATE_FAILED, words)
+        gate = _failed_gate(host)
+        if gate and gate.reason is SandboxReason.SANDBOX_OPEN:
+            return gate
+        unproven += [gate] if gate else []
+    desired = observation.job.spec.hosts
+    if len(unproven) >= desired:
+        return unproven[0]
+    if len(_beyond_limit(observation, attempt)) < desired:
+        return None
     lost, limit = _lost(observation, attempt), observation.job.spec.backoff_limit
-    if len(lost) > limit:
-        return Fault(
-            SandboxReason.HOST_LOST,
-            f"{len(lost)} gym hosts of attempt {attempt.number} were lost, and spec.backoffLimit is {limit}; the last "
-            f"one: {how_it_ended(lost[-1], podview.terminated(lost[-1], CONTAINER_HOST))}",
-        )
-    return None
+    words = f"{len(lost)} gym hosts of attempt {attempt.number} were lost, and spec.backoffLimit is {limit}"
+    words += " for each of them" if desired > 1 else ""
+    return Fault(SandboxReason.HOST_LOST, f"{words}; the last one: {_how_it_ended(lost[-1])}")
 
 
 def readiness(observation: Observation, attempt: Attempt, now: datetime) -> Readiness:
-    """How far the hosts are, from the evaluator if it answers, else from the host pods."""
+    """How far the hosts are, from the evaluator if it answers, else from the host pods. The first that is ready takes
+    rollouts, so from then on there is a sandbox."""
     progress = observation.progress_of(attempt.number)
-    if progress and (progress.stage is not Stage.STARTING or _all_ready(progress)):
-        if progress.stage is Stage.COLLECTING and not _all_ready(progress):
-            words = [progress.message or "a gym host stopped answering", _last_end(observation, attempt)]
-            return Readiness(False, SandboxReason.HOST_LOST, "; ".join(filter(None, words)))
-        return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
+    if progress and (progress.stage is not Stage.STARTING or progress.hosts_ready):
+        if progress.stage not in (Stage.STARTING, Stage.COLLECTING) or _all_ready(progress):
+            return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
+        words = [progress.message or "a gym host stopped answering", _last_end(observation, attempt)]
+        message = "; ".join(filter(None, [*words, *_not_made_again(observation, attempt)]))
+        if progress.hosts_ready:
+            return Readiness(True, SandboxReason.SOME_HOSTS_READY, message)
+        return Readiness(False, SandboxReason.HOST_LOST, message)
     started = [
         parse_time(running["startedAt"])
         for host in attempt.hosts
@@ -119,16 +125,17 @@ def to_remove(observation: Observation, attempt: Attempt, cluster_ip: str | None
     ]
 
 
-def absent(attempt: Attempt, desired: int) -> list[int]:
-    """Ordinals without a pod. A terminating pod holds its name until it is gone."""
+def absent(observation: Observation, attempt: Attempt) -> list[int]:
+    """Ordinals that are to have a pod and have none. A terminating pod holds its name until it is gone."""
     present = {podview.ordinal(host) for host in attempt.hosts}
-    return [ordinal for ordinal in range(desired) if ordinal not in present]
+    beyond = _beyond_limit(observation, attempt)
+    return [n for n in range(observation.job.spec.hosts) if n not in present and n not in beyond]
 
 
-def pause_left(observation: Observation, attempt: Attempt, now: datetime) -> float:
+def pause_left(observation: Observation, attempt: Attempt, ordinal: int, now: datetime) -> float:
     """Seconds until a lost host may be replaced; 0 or less: now. The evaluator waits for it, so the first is replaced
     at once, as a kubelet restarts a container; the pauses between further ones grow."""
-    lost = _lost(observation, attempt)
+    lost = [pod for pod in _lost(observation, attempt) if podview.ordinal(pod) == ordinal]
     if len(lost) < 2:
         return 0.0
     end = _end_of(lost[-1])
@@ -183,9 +190,47 @@ def _opened_by(host: Manifest, runtime_class: str | None) -> str:
     return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
 
 
+def _failed_gate(host: Manifest) -> Fault | None:
+    """What a gate that did not pass means. It has one code for an open sandbox; every other end is one without a
+    verdict."""
+    gate = podview.terminated(host, CONTAINER_GATE)
+    if not gate or gate.get("exitCode") == 0:
+        return None
+    is_open = gate.get("exitCode") == GATE_OPEN_EXIT_CODE
+    words = gate.get("message", "").strip() or f"exit code {gate.get('exitCode')}"
+    return Fault(SandboxReason.SANDBOX_OPEN if is_open else SandboxReason.GATE_FAILED, words)
+
+
 def _lost(observation: Observation, attempt: Attempt) -> list[Manifest]:
-    """Hosts of the attempt that this process saw go."""
-    return [pod for pod in observation.ghosts if podview.is_host(pod) and podview.attempt(pod) == attempt.number]
+    """Hosts of the attempt that this process saw go. Those that are older than the evaluator were withdrawn with an
+    earlier one, since a pod that belongs to them was refused."""
+    if attempt.evaluator is None:
+        return []
+    since = podview.created(attempt.evaluator)
+    return [
+        pod
+        for pod in observation.ghosts
+        if podview.is_host(pod) and podview.attempt(pod) == attempt.number and podview.created(pod) >= since
+    ]
+
+
+def _beyond_limit(observation: Observation, attempt: Attempt) -> list[int]:
+    """Ordinals that were lost more often than they are replaced."""
+    lost = Counter(podview.ordinal(pod) for pod in _lost(observation, attempt))
+    return [ordinal for ordinal, times in lost.items() if times > observation.job.spec.backoff_limit]
+
+
+def _not_made_again(observation: Observation, attempt: Attempt) -> list[str]:
+    limit = observation.job.spec.backoff_limit
+    beyond = sorted(_beyond_limit(observation, attempt))
+    return [f"gym host {n} was lost more often than spec.backoffLimit ({limit}) and is not made again" for n in beyond]
+
+
+def _how_it_ended(host: Manifest) -> str:
+    gate = _failed_gate(host)
+    if gate:
+        return f"pod {podview.name(host)!r}: {gate.message}"
+    return how_it_ended(host, podview.terminated(host, CONTAINER_HOST))
 
 
 def _end_of(host: Manifest) -> datetime | None:
@@ -199,8 +244,7 @@ def _last_end(observation: Observation, attempt: Attempt) -> str:
     ended = [pod for pod in (*_lost(observation, attempt), *attempt.hosts) if podview.has_ended(pod)]
     if not ended:
         return ""
-    newest = max(ended, key=podview.created)
-    return how_it_ended(newest, podview.terminated(newest, CONTAINER_HOST))
+    return _how_it_ended(max(ended, key=podview.created))
 
 
 def _all_ready(progress: Progress) -> bool:

@@ -15,7 +15,7 @@ from ..attempt import Attempt
 from ..clock import format_time, parse_time
 from ..draft import StatusDraft
 from ..settings import Timeouts
-from . import deadlines
+from . import deadlines, sandbox_lacks
 
 Manifest = dict[str, Any]
 
@@ -61,8 +61,11 @@ def words_of(pod: Manifest, timeouts: Timeouts) -> str:
 
 def show(draft: StatusDraft, attempt: Attempt, timeouts: Timeouts) -> None:
     """Whose node is away, on the condition of the pod that it concerns. It may be at work all the same."""
-    for host in attempt.hosts:
-        if words := words_of(host, timeouts):
+    away = list(filter(None, (words_of(host, timeouts) for host in attempt.hosts)))
+    for words in away:
+        if len(away) < len(attempt.hosts):
+            sandbox_lacks.show(draft, PodReason.NODE_NOT_READY, words)
+        else:
             draft.set(ConditionType.SANDBOX_READY, False, PodReason.NODE_NOT_READY, words)
     if attempt.evaluator and (words := words_of(attempt.evaluator, timeouts)):
         runs = draft.is_true(ConditionType.RUNNING)

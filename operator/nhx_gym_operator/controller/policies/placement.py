@@ -57,6 +57,12 @@ def place(
             f"the environment FileSet {environment.file_set.name!r} holds code that runs sandboxed or not at "
             f"all, but {trouble}",
         )
+    if spec.hosts > 1:
+        return JobRefused(
+            AcceptedReason.HOSTS_NEED_SANDBOX,
+            f"spec.hosts is {spec.hosts}, and only a sandboxed job has gym hosts of its own, but {trouble}; or set "
+            f"spec.hosts to 1",
+        )
     return Placed(Placement.COLOCATED, Isolation.CONTAINER_ONLY, None, trouble)
 
 

@@ -14,7 +14,7 @@ from .. import podview
 from ..attempt import Attempt
 from ..decision_draft import DecisionDraft
 from ..observation import Observation
-from . import deadlines, podproblems
+from . import deadlines, podproblems, sandbox_lacks
 from .deadlines import Deadline
 from .podproblems import PodProblem
 
@@ -29,6 +29,8 @@ class Waiting:
     problem: PodProblem | None
     seconds_left: float
     deadline: Deadline
+    others_work: bool = False
+    """It is a host, and others of the job's do what it would."""
 
     @property
     def reason(self) -> StrEnum:
@@ -44,7 +46,7 @@ class Waiting:
 
     @property
     def is_over(self) -> bool:
-        return self.seconds_left <= 0
+        return self.seconds_left <= 0 and not self.others_work
 
     @property
     def end_reason(self) -> StrEnum:
@@ -57,34 +59,41 @@ class Waiting:
 
 def waiting(observation: Observation, attempt: Attempt, now: datetime) -> list[Waiting]:
     """The attempt's pods whose main container has not started, those with a known problem first."""
-    found = [_waiting(pod, observation, now) for pod in attempt.pods if not podview.has_ended(pod) and not _works(pod)]
+    at_work = any(_works(host) and not podview.has_ended(host) for host in attempt.hosts)
+    found = [
+        _waiting(pod, observation, now, others_work=at_work and podview.is_host(pod))
+        for pod in attempt.pods
+        if not podview.has_ended(pod) and not _works(pod)
+    ]
     return sorted(found, key=lambda entry: (entry.problem is None, entry.seconds_left))
 
 
 def has_started(attempt: Attempt) -> bool:
-    """Whether the main container of every pod of the attempt runs, or did."""
-    pods = attempt.pods if attempt.evaluator else ()
-    return bool(pods) and all(
-        podview.has_started(pod, CONTAINER_HOST if podview.is_host(pod) else CONTAINER_EVALUATE) for pod in pods
-    )
+    """Whether the main containers run, or did: the evaluator's, and that of a host if there are any. Collection begins
+    with the first host."""
+    if attempt.evaluator is None or not podview.has_started(attempt.evaluator, CONTAINER_EVALUATE):
+        return False
+    return not attempt.hosts or any(podview.has_started(host, CONTAINER_HOST) for host in attempt.hosts)
 
 
 def show(draft: DecisionDraft, found: Sequence[Waiting]) -> None:
     """What keeps pods from running and until when, on the condition of the pod that it concerns. The first counts
     most."""
     for waiting in reversed(found):
-        words = waiting.message + draft.until(waiting.deadline, waiting.seconds_left)
+        words = waiting.message
+        if not waiting.others_work:
+            words += draft.until(waiting.deadline, waiting.seconds_left)
         if waiting.problem and podview.is_host(waiting.pod):
-            draft.set(ConditionType.SANDBOX_READY, False, waiting.reason, words)
+            sandbox_lacks.show(draft, waiting.reason, words)
         if not draft.is_true(ConditionType.RUNNING):
             draft.set(ConditionType.RUNNING, False, waiting.reason, words)
 
 
-def _waiting(pod: Manifest, observation: Observation, now: datetime) -> Waiting:
+def _waiting(pod: Manifest, observation: Observation, now: datetime, *, others_work: bool) -> Waiting:
     problem = podproblems.find(pod, observation.pod_events)
     bound = deadlines.of_inputs if problem and problem.missing_name else deadlines.of_pods
     deadline = bound(observation.installation.settings.timeouts)
-    return Waiting(pod, problem, deadline.seconds_left(podview.created(pod), now), deadline)
+    return Waiting(pod, problem, deadline.seconds_left(podview.created(pod), now), deadline, others_work)
 
 
 def _set_up(pod: Manifest) -> str:

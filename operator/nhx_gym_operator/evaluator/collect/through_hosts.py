@@ -17,6 +17,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import aiohttp
@@ -63,18 +64,22 @@ class ThroughHosts:
         self._answers = Answers()
 
     async def __aenter__(self) -> Self:
-        await self._bounded(self._registry.acquire())
+        await self._bounded(self._registry.any_ready())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        ready = self._registry.ready()
-        took = await asyncio.gather(*(self._shut_down(host) for host in ready))
-        self._told = [host.ordinal for host, well in zip(ready, took, strict=True) if well]
+        self._registry.close()
+        ready, starting = self._registry.ready(), self._registry.starting()
+        took = await asyncio.gather(*(self._shut_down(host) for host in (*ready, *starting)))
+        # Nobody waits for the log of a Gym that ran nothing.
+        self._told = [host.ordinal for host, well in zip(ready, took, strict=False) if well]
 
     async def ended(self) -> GymEnd:
         ends = await self._registry.all_ended(self._told, self._grace_s + LOG_MARGIN_S)
-        worst = max(ends, key=lambda end: end.killed, default=None)
-        return worst or GymEnd(ENV_LOG)
+        if not ends:
+            return GymEnd(ENV_LOG)
+        worst = max(ends, key=lambda end: end.killed)
+        return replace(worst, killed=sum(end.killed for end in ends))
 
     async def collect(self, rollouts: Sequence[Rollout], record: Record, is_spent: Callable[[], bool]) -> None:
         waiting = iter(rollouts)
@@ -97,7 +102,7 @@ class ThroughHosts:
         # Agents share the limit, since all their entries are held.
         share = Limit(AGGREGATES.size // len(by_agent), AGGREGATES.values // len(by_agent))
         return [
-            await self._aggregate_one(agent, (_lightened(results[key]) for key in keys), share)
+            await self._aggregate_one(agent, lambda keys=keys: (_lightened(results[key]) for key in keys), share)
             for agent, keys in by_agent.items()
         ]
 
@@ -109,23 +114,21 @@ class ThroughHosts:
         """One rollout. A host that dies under it costs a try, not the rollout. The result's room is `held`."""
         body = _json({"examples": [rollout.row]})
         for number in range(1, DEFAULT_ROLLOUT_MAX_ATTEMPTS + 1):
-            host = await self._registry.acquire()
-            host.in_flight += 1
-            self._calls.rollout_began(rollout.key, host.ordinal)
-            try:
-                async with asyncio.timeout(ROLLOUT_TIMEOUT_S) as timer:
-                    return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, body, ROLLOUT, held))
-            except HostError as error:
-                return self._failure(error)
-            except (HostGone, aiohttp.ClientError, OSError) as error:
-                if timer.expired():
-                    words = f"gym host {host.ordinal} did not end it within {ROLLOUT_TIMEOUT_S:g} s, nor say why"
-                    return Failure(FailureClass.TIMEOUT, words)
-                last = f"{type(error).__name__}: {error}"
-                log.warning("rollout %s: host %d, try %d: %s", tuple(rollout.key), host.ordinal, number, last)
-            finally:
-                host.in_flight -= 1
-            if await self._registry.is_alive(host):
+            async with self._registry.lent() as host:
+                self._calls.rollout_began(rollout.key, host.ordinal)
+                try:
+                    async with asyncio.timeout(ROLLOUT_TIMEOUT_S) as timer:
+                        return _only_result(await self._post(host, HOST_ROLLOUTS_PATH, body, ROLLOUT, held))
+                except HostError as error:
+                    return self._failure(error)
+                except (HostGone, aiohttp.ClientError, OSError) as error:
+                    if timer.expired():
+                        words = f"gym host {host.ordinal} did not end it within {ROLLOUT_TIMEOUT_S:g} s, nor say why"
+                        return Failure(FailureClass.TIMEOUT, words)
+                    last = f"{type(error).__name__}: {error}"
+                    log.warning("rollout %s: host %d, try %d: %s", tuple(rollout.key), host.ordinal, number, last)
+                alive = await self._registry.is_alive(host)
+            if alive:
                 await asyncio.sleep(RECONNECT_DELAY_S * number)
         return Failure(FailureClass.KILLED, f"the gym host went away under it {number} times; last: {last}")
 
@@ -137,20 +140,26 @@ class ThroughHosts:
             return Failure(FailureClass.TIMEOUT, str(error))
         return Failure(FailureClass.ENVIRONMENT, innermost(str(error)))
 
-    async def _aggregate_one(self, agent: str, rows: Iterable[dict[str, Any]], limit: Limit) -> dict[str, Any]:
-        ready = self._registry.ready()
-        if not ready:
-            raise AggregatesMissing("no gym host is left to compute them")
-        name = f"gym host {ready[0].ordinal}"
-        try:
-            async with asyncio.timeout(AGGREGATE_TIMEOUT_S), contextlib.AsyncExitStack() as held:
-                body = _verify_responses(rows)
-                metrics = await self._post(ready[0], HOST_AGGREGATE_PATH, body, limit, held, AGGREGATE_TIMEOUT_S)
-        except TimeoutError as error:
-            raise AggregatesMissing(f"{name} did not compute them within {AGGREGATE_TIMEOUT_S:g} s") from error
-        except (HostError, HostGone, aiohttp.ClientError, OSError) as error:
-            raise AggregatesMissing(f"{name} could not compute them: {error}"[:500]) from error
-        return {**metrics, "agent_ref": {"name": agent}}
+    async def _aggregate_one(
+        self, agent: str, rows: Callable[[], Iterable[dict[str, Any]]], limit: Limit
+    ) -> dict[str, Any]:
+        """One agent's, from the first host that is there: each of them can compute all."""
+        gone = "no gym host is left to compute them"
+        for host in self._registry.ready():
+            name = f"gym host {host.ordinal}"
+            try:
+                async with asyncio.timeout(AGGREGATE_TIMEOUT_S), contextlib.AsyncExitStack() as held:
+                    body = _verify_responses(rows())
+                    metrics = await self._post(host, HOST_AGGREGATE_PATH, body, limit, held, AGGREGATE_TIMEOUT_S)
+                    return {**metrics, "agent_ref": {"name": agent}}
+            except TimeoutError as error:
+                raise AggregatesMissing(f"{name} did not compute them within {AGGREGATE_TIMEOUT_S:g} s") from error
+            except HostError as error:
+                raise AggregatesMissing(f"{name} could not compute them: {error}"[:500]) from error
+            except (HostGone, aiohttp.ClientError, OSError) as error:
+                gone = f"{name} could not compute them: {error}"[:500]
+                log.warning("aggregates: %s", gone)
+        raise AggregatesMissing(gone)
 
     async def _post(
         self,
