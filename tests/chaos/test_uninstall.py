@@ -14,9 +14,7 @@ from support.job_watch import JobWatch, phase
 
 GONE_SECONDS = 60
 END_SECONDS = 240
-_OF_THE_RELEASE = (
-    "deployments,replicasets,pods,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies"
-)
+_KINDS = "deployments,replicasets,pods,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies"
 """All that is there but the Lease, which the operators made and nobody removes."""
 
 
@@ -27,10 +25,9 @@ def of_the_job(uid: str) -> set[str]:
 
 def of_the_release() -> list[str]:
     """What Kubernetes itself puts into each namespace is not of it."""
-    found = [
-        f"{entry['kind']}/{entry['metadata']['name']}" for entry in cluster.listed(_OF_THE_RELEASE, LIGHT.namespace)
-    ]
-    return sorted(set(found) - {"ConfigMap/kube-root-ca.crt", "ServiceAccount/default"})
+    there = cluster.listed(_KINDS, LIGHT.namespace)
+    found = {f"{entry['kind']}/{entry['metadata']['name']}" for entry in there}
+    return sorted(found - {"ConfigMap/kube-root-ca.crt", "ServiceAccount/default"})
 
 
 def until(holds, what: str, seconds: float = GONE_SECONDS) -> None:
