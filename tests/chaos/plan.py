@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -115,6 +115,14 @@ LONG = Size(
         Kind.MODEL: 20,
     },
 )
+
+
+def scaled(size: Size, jobs: int) -> Size:
+    """About as many jobs as asked for, with every kind of job and fault still among them."""
+    share = jobs / (size.light + 2 * size.real)
+    faults = {kind: max(1, round(share * count)) for kind, count in size.faults.items()}
+    real = max(1, round(share * size.real))
+    return replace(size, light=max(sum(faults.values()), jobs - 2 * real), real=real, faults=faults)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ GONE_SECONDS = 300
 IDLE_NAMESPACE = "nhx-chaos-idle"
 KEYS, ROWS = "model-keys", "rows"
 CRDS = ROOT / "crds"
-_SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+_SMALL = {"requests": {"cpu": "40m", "memory": "64Mi"}}
+_GYM = {"requests": {"cpu": "200m", "memory": "1Gi"}}
+_LIGHT = {"requests": {"cpu": "20m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}}
+"""Twenty jobs and their operators have to find room on a node of two cores."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Release:
         values = {
             "image": {"registry": REGISTRY, "tag": self.tag},
             "watchNamespaces": [self.jobs],
-            "resources": {"evaluator": _SMALL, "gymHost": _SMALL, "gymTasks": _SMALL},
+            "resources": {"evaluator": _SMALL, "gymHost": _GYM, "gymTasks": _GYM},
             "crds": {"install": False},
             "rbac": {"runtimeClasses": False},
             "fullnameOverride": self.name,
@@ -77,7 +80,12 @@ class Release:
 
 LIGHT = Release(
     "nhx-chaos-light",
-    {"sandbox": {"isolation": "ContainerOnly"}, "images": {"gymHost": {"repository": LIGHT_IMAGE}}, "replicas": 2},
+    {
+        "sandbox": {"isolation": "ContainerOnly"},
+        "images": {"gymHost": {"repository": LIGHT_IMAGE}},
+        "resources": {"evaluator": _SMALL, "gymHost": _LIGHT},
+        "replicas": 2,
+    },
 )
 SANDBOXED = Release("nhx-chaos-sandboxed", {"sandbox": {"isolation": "ContainerOnly"}})
 COLOCATED = Release("nhx-chaos-colocated", {"sandbox": {"mode": "Disabled"}})

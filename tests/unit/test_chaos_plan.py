@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.plan import LONG, LOSSES, SHORT, Size, Where, make
+from chaos.plan import LONG, LOSSES, SHORT, Size, Where, make, scaled
 from chaos.world import LIGHT_CONTAINERFILE, LIGHT_IMAGE
 from devcluster.images import NAMES, containerfile
 from devcluster.images.building import CONTAINERFILE
 from support.cluster import ROOT
 
-SIZES = pytest.mark.parametrize("size", [SHORT, LONG], ids=["short", "long"])
+SIZES = pytest.mark.parametrize("size", [SHORT, scaled(LONG, 30), LONG], ids=["short", "scaled", "long"])
 
 
 @SIZES
@@ -33,6 +33,13 @@ def test_each_fault_comes_in_the_middle_of_a_job_that_has_what_it_takes(size: Si
         job = jobs[fault.job]
         assert 0 < fault.after < len(job.rollouts)
         assert not (LOSSES.get(fault.kind) == "host" and job.where is Where.COLOCATED)
+
+
+def test_the_long_plan_is_two_hundred_jobs_and_a_shorter_one_leaves_no_kind_out() -> None:
+    assert len(make(6, LONG).jobs) == 200
+    assert scaled(LONG, 200) == LONG
+    assert set(scaled(LONG, 30).faults) == set(LONG.faults)
+    assert len(make(6, scaled(LONG, 30)).jobs) == 30
 
 
 def test_the_light_host_is_in_no_list_of_images_that_are_pushed() -> None:
