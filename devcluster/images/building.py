@@ -56,7 +56,8 @@ def build(names: list[str], *, source: Path = SOURCE, beside: str | None = None,
             image = builder.build_stage(name)
             builder.buildah.run("tag", image, reference(name, tag))
             report.say(f"image {name} is up to date")
-        builder.remove_replaced()
+        if source == SOURCE:
+            builder.remove_replaced()  # what another tree needs is no successor of what this one does
 
 
 def update_server_list() -> None:

@@ -36,7 +36,8 @@ def earlier(alone: None, tmp_path: Path) -> Iterator[Release]:
     """The earlier release, installed, with its own CRDs."""
     tree = tmp_path / "frozen"
     tree.mkdir()
-    archive = subprocess.run(["git", "archive", FROZEN], cwd=ROOT, capture_output=True)
+    # Modes as a checkout has them: they are part of what a stage of an image is known by.
+    archive = subprocess.run(["git", "-c", "tar.umask=0022", "archive", FROZEN], cwd=ROOT, capture_output=True)
     assert archive.returncode == 0, f"this clone has no commit {FROZEN}: fetch its whole history"
     subprocess.run(["tar", "-x"], cwd=tree, input=archive.stdout, check=True)
     # The light host of today's tests, on the launcher of then.
