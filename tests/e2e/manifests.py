@@ -32,7 +32,9 @@ CAPITALS = ROOT / "examples/capitals"
 CAPITALS_TASKS = 3
 _WORDCHECK_GOLD = "wordcheck.jsonl"
 
-INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT = 8000, 8001, 8002, 8003, 8004
+INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT = 8000, 8001, 8002, 8003, 8004, 8005
+FLAKY_ROW = 1
+"""The flaky server fails the first call about this row, and no other."""
 VERDICT = "[[COMPLIED]]"
 TOOL_SECRET, TOOL_TOKEN = "tool-token", "a token for a tool"
 GREETING = 'it\'s "plain" text, a=b [x] {y} $HOME \\ and more'
@@ -261,8 +263,9 @@ def restricted_namespace(name: str) -> Object:
 
 
 def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object]:
-    """Three servers with the same answers: instant, slow, and a slow one whose calls one test counts. A judge with one
-    verdict, and one that says what models said in the rollouts that ship with the `replayed` resources servers."""
+    """Four servers with the same answers: instant, slow, a slow one whose calls one test counts, and one that fails
+    once. A judge with one verdict, and one that says what models said in the rollouts that ship with the `replayed`
+    resources servers."""
     files = {"scripted_policy.py": SCRIPT.read_text(), _WORDCHECK_GOLD: wordcheck_rows}
     slow = ["--fault", f"*:delay={SLOW_SECONDS}"]
     containers = [
@@ -270,6 +273,7 @@ def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object
         _scripted_container("slow", SLOW_PORT, slow),
         _scripted_container("watched", WATCHED_PORT, slow),
         _scripted_container("judge", JUDGE_PORT, ["--unknown", f"'{VERDICT}'"]),
+        _scripted_container("flaky", FLAKY_PORT, ["--fault", f"{FLAKY_ROW}:status=503:times=1"]),
         _scripted_container("recorded", RECORDED_PORT, [_recorded(server) for server in replayed]),
     ]
     pod = restricted_pod(
@@ -279,7 +283,7 @@ def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object
     return [
         config_map(MODELS_NAMESPACE, "scripted", files),
         pod,
-        _service("scripted", INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT),
+        _service("scripted", INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT),
     ]
 
 

@@ -18,7 +18,7 @@ from devcluster.settings import NODE_IP
 from e2e import bundled, manifests, runs, sdk_alone
 from e2e.inspection import look_into
 from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
-from e2e.manifests import JUDGE_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
+from e2e.manifests import FLAKY_PORT, JUDGE_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
 from e2e.runs import Run, tree_of
 from e2e.sdk_alone import SdkRun
 from e2e.stage import idle_scenario, scenario
@@ -321,6 +321,19 @@ def suspended(world: World) -> Run:
     return replace(
         run, facts=run.facts | {"journal": _read_claim(COLOCATED.jobs, "suspended-results", "cat journal.jsonl")}
     )
+
+
+@scenario
+def retried(world: World) -> Run:
+    """The model fails one call, which the gateway is not to repeat. A job that runs failed rollouts once more."""
+    job = manifests.mcqa_job(RUNC.jobs, "retried", port=FLAKY_PORT)
+    job["spec"]["models"][0]["maxRetries"] = 0
+    job["spec"]["retryFailed"] = 1
+    cluster.apply(job)
+    run = runs.succeeded(world, job)
+    journal = _read_claim(RUNC.jobs, "retried-results", "cat journal.jsonl")
+    calls = json.loads(_from_model_server(FLAKY_PORT, "stats"))["by_row"]
+    return replace(run, facts=run.facts | {"journal": journal, "calls": calls})
 
 
 @scenario

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from e2e.manifests import MCQA_TASKS, REPEATS, WORDCHECK_TASKS
+from e2e.manifests import FLAKY_ROW, MCQA_TASKS, REPEATS, WORDCHECK_TASKS
 from e2e.runs import Run, rows_of
 from e2e.scenarios import TWO_HOSTS_REPEATS
 from support.clock import seconds_between
@@ -96,6 +96,21 @@ def test_a_suspended_job_goes_on_with_what_it_had_recorded_and_ends_with_the_sam
     assert len(results) == len({(result["task"], result["rollout"]) for result in results}) == ROLLOUTS
     values = {name: aggregate["value"] for name, aggregate in suspended.aggregates.items()}
     assert values == pytest.approx({name: aggregate["value"] for name, aggregate in mcqa_colocated.aggregates.items()})
+
+
+def test_a_rollout_that_failed_is_run_again_alone_and_the_job_is_whole(retried: Run, mcqa_runc: Run) -> None:
+    complete = condition(retried.job, "Complete")
+    assert (complete["status"], complete["reason"]) == ("True", "AllRolloutsRecorded")
+    assert retried.status["progress"]["summary"] == f"{ROLLOUTS}/{ROLLOUTS}" and retried.status["coverage"] == 1
+    records = [json.loads(line)["record"] for line in retried.facts["journal"].splitlines()]
+    (failure,) = [record for record in records if record["kind"] == "failure"]
+    assert (failure["task"], failure["failure_class"]) == (FLAKY_ROW, "transient")
+    results = [(record["task"], record["rollout"]) for record in records if record["kind"] == "result"]
+    assert len(results) == len(set(results)) == ROLLOUTS and results[-1] == (failure["task"], failure["rollout"])
+    calls = {row: count for row, count in retried.facts["calls"].items() if row != "None"}
+    assert calls == {str(row): REPEATS + (row == FLAKY_ROW) for row in range(MCQA_TASKS)}
+    values = {name: aggregate["value"] for name, aggregate in retried.aggregates.items()}
+    assert values == pytest.approx({name: aggregate["value"] for name, aggregate in mcqa_runc.aggregates.items()})
 
 
 def test_deleting_a_finished_job_leaves_nothing_behind(replaced_children: Run) -> None:
