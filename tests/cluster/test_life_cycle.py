@@ -133,7 +133,11 @@ async def test_a_loss_by_a_cause_that_is_final_ends_the_job(world, operator):
     await world.report("mcqa-evaluator-1", {"agent-evaluate": out_of_memory}, phase="Failed")
     failed = condition(await world.until_phase("Failed"), "Failed")
     assert failed["reason"] == "FailurePolicy" and "lost by OOMKilled" in failed["message"]
-    await world.until_no_pods()
+
+    async def only_the_ended_one():
+        return await world.names(PODS) == ["mcqa-evaluator-1"]
+
+    await world.until(only_the_ended_one, "its host is gone", lambda: world.names(PODS))
 
 
 # managedBy

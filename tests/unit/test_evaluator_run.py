@@ -264,6 +264,31 @@ async def test_a_class_that_a_rule_makes_final_ends_the_job_at_its_first_failure
     assert len(w.hosts[0].rollouts) == 5
 
 
+async def test_an_evaluator_that_was_lost_with_nothing_left_to_collect_still_ends_by_the_rule(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].verify = lambda example, text: None if example["expected_answer"] == "4" else 1.0
+        first = await finish(w.evaluation(w.plan(ROWS, min_coverage=0.8)), *w.hosts)
+        plan = w.plan(ROWS, attempt=2, rollout_rules=[rule("FailJob", "environment")], min_coverage=0.8)
+        again = await finish(w.evaluation(plan), *w.hosts)
+    assert (first.state, again.state, again.reason) == ("Complete", "Failed", "FailurePolicy")
+    assert len(w.hosts[0].rollouts) == 10
+
+
+async def test_while_failed_rollouts_are_run_again_the_job_says_so(tmp_path: Path) -> None:
+    words, said = "10 failed rollouts are run again (spec.retryFailed)", []
+
+    async def answer(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        said.append(words in evaluation.progress.snapshot().message)
+        return web.json_response({"error": {"message": "out of order"}}, status=503)
+
+    async with world(tmp_path) as w:
+        w.model.answer = answer
+        evaluation = w.evaluation(w.plan(ROWS, retry_failed=1))
+        await finish(evaluation, *w.hosts)
+    assert said == [False] * 10 + [True] * 10
+    assert "run again" not in evaluation.progress.snapshot().message
+
+
 async def test_rollouts_that_are_under_way_are_given_up_when_a_rule_ends_the_job(tmp_path: Path) -> None:
     async def answer(_: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         if prompt_of(body) == "question 0":

@@ -74,7 +74,7 @@ class Collection:
             async with collector:
                 if missing or self._to_run_again():
                     self.progress.stage = Stage.COLLECTING
-                    await self._collect(collector, missing)
+                await self._collect(collector, missing)
                 self.progress.stage = Stage.SCORING
                 return await self._aggregates(collector)
         except JobFailed as failure:
@@ -157,7 +157,7 @@ class Collection:
             else:
                 raise
         finally:
-            self.progress.quiet = str
+            self.progress.quiet, self.progress.again = str, ""
             await self.journal.settle()
         spent = self.gateway.spent()
         if spent and self.stopped is None and any(self._was_cut_off(rollout) for rollout in self.rollouts):
@@ -171,11 +171,11 @@ class Collection:
             if failure := self.journal.failures.get(rollout.key):
                 # The evaluator was lost before it could say so.
                 self._end_by_rule(rollout, failure)
-        while missing or (missing := self._to_run_again()):
+        if missing:
             await collector.collect(missing, self._record, self._is_spent)
-            if self._is_spent():
-                return
-            missing = []
+        while not self._is_spent() and (failed := self._to_run_again()):
+            self.progress.again = f"{len(failed)} failed rollouts are run again (spec.retryFailed)"
+            await collector.collect(failed, self._record, self._is_spent)
 
     def _is_spent(self) -> bool:
         return self.gateway.spent() is not None
@@ -187,9 +187,10 @@ class Collection:
         if isinstance(judged, Failure):
             log.warning("rollout %s failed (%s): %s", tuple(rollout.key), judged.failure_class, judged.message)
             self._signs += judged.failure_class is not FailureClass.TIMEOUT
-            if await self.journal.add_failure(rollout.key, rollout.task_id, judged) and not had_failed:
-                self.progress.failed_one()
-            self._end_by_rule(rollout, judged)
+            if await self.journal.add_failure(rollout.key, rollout.task_id, judged):
+                if not had_failed:
+                    self.progress.failed_one()
+                self._end_by_rule(rollout, judged)
             return
         self._signs += 1
         if await self.journal.add_result(rollout.key, rollout.task_id, result, judged):

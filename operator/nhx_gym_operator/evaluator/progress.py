@@ -28,6 +28,8 @@ class ProgressState:
     failed: int = 0
     hosts_ready: int = 0
     message: str = ""
+    again: str = ""
+    """Which failed rollouts are run once more, while they are."""
     notices: list[Notice] = field(default_factory=list)
     also: Callable[[], list[Notice]] = list
     """Notices that come and go while the job runs."""
@@ -67,6 +69,6 @@ class ProgressState:
             mean_reward=self._reward_sum / self.done if self.done else None,
             hosts_ready=self.hosts_ready,
             hosts=self.hosts,
-            message="; ".join(filter(None, (self.message, self.quiet())))[:MAX_MESSAGE],
+            message="; ".join(filter(None, (self.again, self.message, self.quiet())))[:MAX_MESSAGE],
             notices=[*self.notices, *self.also()],
         )
