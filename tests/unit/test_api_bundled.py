@@ -21,9 +21,9 @@ def short_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """Another list in the place of the package's own."""
     (tmp_path / bundled.LIST_FILE).write_text(json.dumps(SERVERS))
     monkeypatch.setattr(bundled, "files", lambda package: tmp_path)
-    bundled._servers.cache_clear()
+    bundled._components.cache_clear()
     yield
-    bundled._servers.cache_clear()
+    bundled._components.cache_clear()
 
 
 @pytest.mark.usefixtures("short_list")

@@ -23,12 +23,16 @@ from support.controller_values import (
     workload,
 )
 
-SERVERS = {"resources_servers/mcqa": [], "resources_servers/ifbench": ["spacy", "emoji"]}
+SERVERS = {
+    "resources_servers/mcqa": [],
+    "resources_servers/ifbench": ["spacy", "emoji"],
+    "responses_api_agents/simple_agent": [],
+}
 
 
 @pytest.fixture(autouse=True)
 def servers(monkeypatch):
-    monkeypatch.setattr(bundled, "_servers", lambda: SERVERS)
+    monkeypatch.setattr(bundled, "_components", lambda: SERVERS)
 
 
 def decided(server, changes=None, **gym):
@@ -49,6 +53,31 @@ def test_an_unknown_server_is_refused_with_those_that_run():
     first, _, others = refused["message"].partition("\n")
     assert "'mcqaa'" in first and first.endswith("did you mean 'mcqa'?"), "short tables show the first line"
     assert others == "those that run are mcqa"
+
+
+def test_a_misspelt_agent_that_gym_would_ignore_is_refused():
+    """With agentRefName, the environment's instance says which agent it is of."""
+    refused = condition_of(decided("mcqa", agent="simple_agnt", agentRefName="mcqa_simple_agent"), "Failed")
+    assert refused["reason"] == "UnknownBundledAgent"
+    for words in (
+        "spec.target.gym.agent 'simple_agnt'",
+        "did you mean 'simple_agent'?",
+        "spec.target.gym.agentRefName",
+    ):
+        assert words in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "gym"),
+    [
+        ({}, {"agentRefName": None}),
+        ({}, {"agentRefName": "simple_agnt"}),
+        ({}, {"environment": {"fileSet": {"name": "mine"}}}),
+        ({"images": {"checkBundled": False}}, {}),
+    ],
+)
+def test_an_agent_of_ones_own_or_one_that_gym_itself_looks_for_is_not_in_the_images_list(changes, gym):
+    assert not holds(decided("mcqa", changes, agent="simple_agnt", **gym), "Failed")
 
 
 @pytest.mark.parametrize(

@@ -429,6 +429,21 @@ async def test_a_model_that_answers_under_another_name_is_said_and_a_version_of_
     assert said == ([("ModelAnsweredAs", words)] if is_news else [])
 
 
+@pytest.mark.parametrize(
+    ("agent", "environment", "is_ignored"),
+    [("my_agnt", True, True), ("my_agent", True, False), ("simple_agent", True, False), ("my_agnt", False, False)],
+)
+async def test_a_misspelt_agent_of_a_custom_environment_is_warned_of(
+    tmp_path: Path, agent: str, environment: bool, is_ignored: bool
+) -> None:
+    async with world(tmp_path) as w:
+        (w.paths.environment / "responses_api_agents/my_agent").mkdir(parents=True)
+        plan = w.plan([row(0)], environment=environment, target={"agent": agent, "agent_ref_name": "mine"})
+        said = Preparation(plan, w.paths).ignored_agent()
+    assert bool(said) == is_ignored
+    assert all(f"spec.target.gym.agent {agent!r}" in words and "'mine'" in words for words in said)
+
+
 async def test_the_limit_takes_the_first_distinct_rows(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         outcome = await finish(w.evaluation(w.plan([row(0), row(0), row(1), row(2)], limit=2)), *w.hosts)

@@ -1,6 +1,6 @@
-"""Which of NeMo Gym's own resources servers the images can run.
+"""Which of NeMo Gym's own components the images hold, and which of its resources servers they can run.
 
-The list is made when the images are: `bundled_servers.json` beside this module maps each server to
+The list is made when the images are: `bundled_servers.json` beside this module maps each component to
 the requirements that it names and the image lacks: `{"resources_servers/mcqa": {"missing": []}, …}`.
 """
 
@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 PREFIX = "resources_servers/"
+AGENTS = "responses_api_agents/"
 LIST_FILE = "bundled_servers.json"
 
 
@@ -19,15 +20,24 @@ def missing_dependencies(resources_server: str) -> list[str] | None:
 
     `resources_server` is the name as in a job's `resourcesServer`, e.g. `mcqa`.
     """
-    return _servers().get(PREFIX + resources_server.removeprefix(PREFIX))
+    return _components().get(PREFIX + resources_server.removeprefix(PREFIX))
 
 
 def known_servers() -> list[str]:
     """Names of the servers that lack nothing, sorted: for a message that offers alternatives."""
-    return sorted(name.removeprefix(PREFIX) for name, missing in _servers().items() if not missing)
+    return sorted(name.removeprefix(PREFIX) for name in _named(PREFIX) if not _components()[name])
+
+
+def known_agents() -> list[str]:
+    """Names of the agents, as in a job's `agent`, sorted."""
+    return sorted(name.removeprefix(AGENTS) for name in _named(AGENTS))
+
+
+def _named(prefix: str) -> list[str]:
+    return [name for name in _components() if name.startswith(prefix)]
 
 
 @cache
-def _servers() -> dict[str, list[str]]:
+def _components() -> dict[str, list[str]]:
     listed = json.loads(files(__package__).joinpath(LIST_FILE).read_text(encoding="utf-8"))
-    return {name: list(entry["missing"]) for name, entry in listed.items() if name.startswith(PREFIX)}
+    return {name: list(entry["missing"]) for name, entry in listed.items()}

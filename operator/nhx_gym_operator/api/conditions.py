@@ -76,6 +76,8 @@ class AcceptedReason(StrEnum):
     """The spec contradicts itself in a way that the API server's schema cannot see."""
     UNKNOWN_BUNDLED_SERVER = "UnknownBundledServer"
     """No resources server of that name is in the images, and no environment supplies it."""
+    UNKNOWN_BUNDLED_AGENT = "UnknownBundledAgent"
+    """No agent of that name is in the images, no environment supplies it, and Gym would go by `agentRefName` alone."""
     BUNDLED_SERVER_LACKS_DEPENDENCIES = "BundledServerLacksDependencies"
     """The resources server is in the image, packages that it imports are not."""
     SANDBOX_UNAVAILABLE = "SandboxUnavailable"

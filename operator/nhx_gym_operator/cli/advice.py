@@ -70,6 +70,10 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Correct spec.target.gym.resourcesServer, or bring the server's code with spec.target.gym.environment.",
         _AGAIN,
     ),
+    AcceptedReason.UNKNOWN_BUNDLED_AGENT: (
+        "Correct spec.target.gym.agent: it is the component that spec.target.gym.agentRefName is an instance of.",
+        _AGAIN,
+    ),
     AcceptedReason.BUNDLED_SERVER_LACKS_DEPENDENCIES: (
         "Bring the server and those packages as an environment of your own (spec.target.gym.environment), or ask for a "
         "gym-host image that holds them.",

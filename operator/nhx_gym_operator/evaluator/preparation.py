@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
 
+from ..api.bundled import AGENTS, known_agents
 from ..api.conditions import RunReason
 from ..api.models import model_field
 from ..api.outcome import trimmed
@@ -62,6 +63,19 @@ class Preparation:
         if not self.plan.environment:
             return None
         return await asyncio.to_thread(pack, self.paths.environment, self.paths.work / "environment.tar")
+
+    def ignored_agent(self) -> list[str]:
+        """A warning about an agent that neither the environment nor the images have, where Gym goes by the name of an
+        instance and does not look. No refusal: a server may bring its agent along in a way that is not seen here."""
+        target = self.plan.target
+        if not self.plan.environment or target.agent_ref_name in (None, target.agent):
+            return []
+        if (self.paths.environment / AGENTS / target.agent).is_dir() or target.agent in known_agents():
+            return []
+        return [
+            f"spec.target.gym.agent {target.agent!r} is neither in the environment ({AGENTS}{target.agent}) nor in the "
+            f"images; Gym went by spec.target.gym.agentRefName {target.agent_ref_name!r} and ignored it"
+        ]
 
     async def journal(self, dataset: Dataset) -> Journal:
         """The job's journal, on a volume that holds nobody else's rollouts."""

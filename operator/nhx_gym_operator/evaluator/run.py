@@ -82,7 +82,7 @@ class Evaluation:
         self.progress.notices = dataset.notices
         self.progress.total = len(dataset.tasks) * self.plan.target.num_repeats
         keys, warnings = prepare.keys()
-        self._report.warnings += warnings
+        self._report.warnings += warnings + prepare.ignored_agent()
         trusted = prepare.trusted()
         self._report.environment = await prepare.environment()
         await self._delivery.check()

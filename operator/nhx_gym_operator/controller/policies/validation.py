@@ -31,6 +31,7 @@ def refuse(spec: JobSpec, placement: Placement, settings: Settings) -> JobRefuse
         or _refuse_limits(spec, settings.limits)
         or _refuse_egress(spec, settings.sandbox.egress.allow)
         or _refuse_server(spec, settings.images)
+        or _refuse_agent(spec, settings.images)
     )
 
 
@@ -96,8 +97,8 @@ def _listed(entries: Sequence[str]) -> str:
     return ", ".join(entries[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "nothing"
 
 
-def _near_server(server: str) -> str:
-    near = difflib.get_close_matches(server.removeprefix(bundled.PREFIX), bundled.known_servers(), n=1)
+def _near(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else "none has a similar name"
 
 
@@ -108,10 +109,12 @@ def _refuse_server(spec: JobSpec, images: Images) -> JobRefused | None:
     server = spec.target.gym.resources_server
     missing = bundled.missing_dependencies(server)
     if missing is None:
+        known = bundled.known_servers()
         return JobRefused(
             AcceptedReason.UNKNOWN_BUNDLED_SERVER,
             f"spec.target.gym.resourcesServer {server!r} is not among the servers in the images and no "
-            f"environment supplies it; {_near_server(server)}\nthose that run are {', '.join(bundled.known_servers())}",
+            f"environment supplies it; {_near(server.removeprefix(bundled.PREFIX), known)}\n"
+            f"those that run are {', '.join(known)}",
         )
     if missing:
         return JobRefused(
@@ -121,3 +124,20 @@ def _refuse_server(spec: JobSpec, images: Images) -> JobRefused | None:
             f"administrator set images.gymHost to an image that holds them and images.checkBundled to false",
         )
     return None
+
+
+def _refuse_agent(spec: JobSpec, images: Images) -> JobRefused | None:
+    """Refuses an agent that Gym would ignore since it goes by `agentRefName`: who wrote it meant another one. Where Gym
+    goes by `agent`, it refuses an unknown one itself."""
+    gym = spec.target.gym
+    if not images.check_bundled or gym.environment is not None or gym.agent_ref_name in (None, gym.agent):
+        return None
+    known = bundled.known_agents()
+    if gym.agent in known:
+        return None
+    return JobRefused(
+        AcceptedReason.UNKNOWN_BUNDLED_AGENT,
+        f"spec.target.gym.agent {gym.agent!r} is not among the agents in the images, and Gym would ignore it, since "
+        f"spec.target.gym.agentRefName names one; {_near(gym.agent, known)}\n"
+        f"those in the images are {', '.join(known)}",
+    )
