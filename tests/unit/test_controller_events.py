@@ -46,3 +46,12 @@ def test_an_event_fits_whatever_the_job_is_called_and_the_message_says():
     job["metadata"]["name"] = f"{'n' * 199}-{'n' * 20}"
     (event,) = events.of_transitions(job, [], [condition("Failed", True, "X")])
     assert "-." not in event["metadata"]["name"]
+
+
+def test_a_long_message_is_told_by_its_first_line_which_says_what_to_change():
+    """As that of an unknown resources server, with a hundred that are known below it. The condition has it whole."""
+    first = "spec.target.gym.resourcesServer 'mcqaa' is unknown; did you mean 'mcqa'?"
+    long = condition("Failed", True, "X", message=f"{first}\nthose that run are {'a, ' * 200}")
+    short = condition("Failed", True, "X", message=f"{first}\nthose that run are mcqa")
+    messages = [events.of_transitions(JOB, [], [entry])[0]["message"] for entry in (long, short)]
+    assert messages == [f"Failed=True: {first}", f"Failed=True: {first}\nthose that run are mcqa"]

@@ -16,6 +16,8 @@ Manifest = dict[str, Any]
 
 MESSAGE_LIMIT = 1000
 """The API server takes 1,024 characters of an event's message."""
+BRIEF = 300
+"""Characters that tables of events can show."""
 _BAD_WHEN_TRUE = {ConditionType.FAILED, ConditionType.DEGRADED, *NOTICES}
 
 logger = logging.getLogger(__name__)
@@ -55,10 +57,15 @@ def _event(job: Manifest, condition: Manifest) -> Manifest:
         job,
         change="/".join((condition["type"], condition["status"], condition["reason"], condition["lastTransitionTime"])),
         reason=condition["reason"],
-        message=f"{condition['type']}={condition['status']}: {condition['message']}",
+        message=f"{condition['type']}={condition['status']}: {_brief(condition['message'])}",
         severity=_severity(condition),
         moment=condition["lastTransitionTime"],
     )
+
+
+def _brief(message: str) -> str:
+    """Of a long message the first line, which says what is wrong and what to change; the condition has all of it."""
+    return message if len(message) <= BRIEF else message.partition("\n")[0]
 
 
 def event(about: Manifest, *, change: str, reason: str, message: str, severity: str, moment: str) -> Manifest:
