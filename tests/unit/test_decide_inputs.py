@@ -7,7 +7,7 @@ from nhx_gym_operator.api.fileset import FileSet, FileSetSpec
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs, Missing, dataset_file, file_set_files
 from nhx_gym_operator.workloads.workload import ConfigMapFiles, StagedFiles
-from support.controller_values import NOW, after, condition_of, holds, installation, job, kinds, new
+from support.controller_values import NOW, after, condition_of, holds, installation, job, kinds, new, observe
 
 ABSENT = Inputs(missing=Missing(AcceptedReason.CONFIG_MAP_NOT_FOUND, "ConfigMap 'rows' does not exist"))
 
@@ -42,6 +42,15 @@ def test_a_wait_says_until_when_it_goes_on(spec, until):
     assert until in condition_of(first, "Accepted")["message"]
     again = decide(new(job(status=first.status, **spec), inputs=ABSENT), after(7.3))
     assert condition_of(again, "Accepted") == condition_of(first, "Accepted")
+
+
+def test_the_table_has_the_reason_of_a_wait_of_what_follows_and_of_the_end():
+    waits = decide(new(inputs=ABSENT), NOW)
+    goes_on = decide(observe(), NOW)
+    ended = decide(new(waiting_since(300), inputs=ABSENT), NOW)
+    assert [each.status["reason"] for each in (waits, goes_on, ended)] == [
+        "ConfigMapNotFound", "GateChecking", "InputsTimeout"
+    ]  # fmt: skip
 
 
 def test_a_job_recovers_when_what_was_missing_appears():

@@ -6,7 +6,9 @@ when it is used; the condition's message carries the particulars.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 
 class ConditionType(StrEnum):
@@ -305,6 +307,18 @@ EXPECTED_WHILE_FALSE = frozenset(
     }
 )
 """Reasons of a condition that is False because the job is not that far or is past it, and not because of a problem."""
+
+
+def explaining(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The one of a job's conditions that explains its phase: the one that ended the job, else what holds it up, else
+    what it is at. Empty if there are none."""
+    beside = (*FINAL, *NOTICES, ConditionType.DEGRADED, ConditionType.SUSPENDED)
+    ended = [entry for entry in conditions if entry["type"] in FINAL and entry["status"] == "True"]
+    held = [entry for entry in conditions if entry["reason"] in (RunReason.JOB_SUSPENDED, RunReason.SUSPENDING)]
+    steps = [entry for entry in conditions if entry["type"] not in beside]
+    missing = [entry for entry in steps if entry["status"] != "True"]
+    held_up = [entry for entry in missing if entry["reason"] not in EXPECTED_WHILE_FALSE]
+    return next(iter([*ended, *held, *held_up, *missing, *reversed(steps)]), {})
 
 
 class FileSetReason(StrEnum):

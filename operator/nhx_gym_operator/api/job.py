@@ -135,8 +135,8 @@ class JobSpec(ApiModel):
         gt=0,
         le=WEEK_SECONDS,
         description="End the collection when for so long no model answered and no rollout ended, unless by a "
-        "deadline. The longest of models[].timeoutSeconds is waited for in any case. Raise it for an environment "
-        "that works longer without asking a model. null: no limit.",
+        "deadline. The longest of spec.models[].timeoutSeconds is waited for in any case. Raise it for an "
+        "environment that works longer without asking a model. null: no limit.",
         json_schema_extra={"nullable": True},
     )
     labels: Annotated[dict[str, Annotated[str, Field(max_length=256)]], run_config("labels")] = Field(

@@ -136,6 +136,12 @@ class JobStatus(Reported):
         default=None,
         description="One word for people, computed from the conditions. Programs read those.",
     )
+    reason: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="The reason of the condition that explains the phase, for the table: how the job ended, what it "
+        "waits for, or what it is at.",
+    )
     observed_generation: int | None = Field(
         default=None, ge=0, le=MAX_COUNT, description="`metadata.generation` that this status speaks of."
     )

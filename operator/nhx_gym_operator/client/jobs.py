@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..api.conditions import EXPECTED_WHILE_FALSE, FINAL, NOTICES, ConditionType, RunReason
+from ..api.conditions import ConditionType, explaining
 from ..api.constants import (
     ATTEMPT_LABEL,
     BUCKET_LOCATION,
@@ -33,8 +33,6 @@ NOT_INSTALLED = (
 
 DELETED = "Deleted"
 """In place of the phase of a job of which only the results are left."""
-
-_SUSPENSION = (RunReason.JOB_SUSPENDED, RunReason.SUSPENDING)
 
 Body = dict[str, Any]
 
@@ -118,15 +116,8 @@ class Job:
 
     @property
     def cause(self) -> Body:
-        """The condition that explains the phase: the one that ended the job, else what holds it up, else what it is
-        at. Empty if no operator has looked at the job yet."""
-        ended = [entry for entry in self.conditions if entry["type"] in FINAL and entry["status"] == "True"]
-        held = [entry for entry in self.conditions if entry["reason"] in _SUSPENSION]
-        beside = (*FINAL, *NOTICES, ConditionType.DEGRADED, ConditionType.SUSPENDED)
-        steps = [entry for entry in self.conditions if entry["type"] not in beside]
-        missing = [entry for entry in steps if entry["status"] != "True"]
-        held_up = [entry for entry in missing if entry["reason"] not in EXPECTED_WHILE_FALSE]
-        return next(iter([*ended, *held, *held_up, *missing, *reversed(steps)]), {})
+        """The condition that explains the phase; empty if no operator has looked at the job yet."""
+        return dict(explaining(self.conditions))
 
 
 def find_job(kubectl: Kubectl, name: str) -> Job:

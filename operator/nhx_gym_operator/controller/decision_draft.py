@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from ..api.conditions import EXPECTED_WHILE_FALSE, ConditionType, RunReason
+from ..api.conditions import EXPECTED_WHILE_FALSE, ConditionType, RunReason, explaining
 from ..api.job import AgentEvalJob
 from .clock import format_time
 from .draft import StatusDraft
@@ -32,7 +32,10 @@ class DecisionDraft(StatusDraft):
 
     def decision(self) -> Decision:
         self.data["observedGeneration"] = self._generation
-        self.data["phase"] = phase(self.data.get("conditions", [])).value
+        conditions = self.data.get("conditions", [])
+        self.data["phase"] = phase(conditions).value
+        if conditions:
+            self.data["reason"] = explaining(conditions)["reason"]
         again = min(self.requeue, default=None)
         return Decision(self.fitting(), tuple(self.actions), again, self.poll, self.staged)
 
