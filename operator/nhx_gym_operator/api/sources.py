@@ -28,7 +28,7 @@ default is from the same place as its field unless the last column says otherwis
 
 
 def fields(model: type[ApiModel], path: str) -> Iterator[tuple[str, FieldInfo]]:
-    """Each field below `model` with its path as a user writes it, `models[].baseUrl` for instance."""
+    """Each field below `model` with its path as a user writes it, `spec.models[].baseUrl` for instance."""
     for info in model.model_fields.values():
         field_path = f"{path}.{info.alias}"
         yield field_path, info
