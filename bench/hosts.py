@@ -2,7 +2,7 @@
 
     python bench/hosts.py [ROLLOUTS]
 
-The hosts speak a gym host's protocol without Gym, each `AT_ONCE` rollouts at a time, and the model takes 0.2 to 0.8 s
+The hosts speak a gym host's protocol without Gym, each `AT_ONCE` rollouts at a time, and the model takes 1 to 3 s
 for each, so that neither processor nor model is the limit: what is measured is the distribution by the evaluator, with
 its gateway and its journal. Ends with 1 if several hosts get less than `LEAST` of what as many times one host would.
 """
@@ -23,12 +23,13 @@ from aiohttp import web
 from nhx_gym_operator.api.wire.endpoints import HostState
 from unit.evaluator_fakes import MODEL, FakeHost, FakeModel, chat, evaluator_url, prompt_of, row, serving, target, world
 
-ROLLOUTS = 640
+ROLLOUTS = 400
 AT_ONCE = 8
 """What one host stands, like a Gym with memory for so many agents."""
-FEWEST_S, MOST_S = 0.2, 0.8
+FEWEST_S, MOST_S = 1.0, 3.0
 MEAN_S = (FEWEST_S + MOST_S) / 2
-LEAST = 0.9
+LEAST = 0.85
+"""Not all: at the end some places are empty while others finish what they have."""
 
 
 class NarrowHost(FakeHost):
@@ -85,7 +86,8 @@ async def measured(folder: Path, count: int, rollouts: int, *, lose_one: bool = 
 
 
 def main(rollouts: int = ROLLOUTS) -> int:
-    logging.disable(logging.WARNING)
+    # The fakes tell of each connection that a lost host leaves.
+    logging.disable(logging.CRITICAL)
     rates: dict[str, float] = {}
     print(f"\n{rollouts} rollouts of {MODEL}, {AT_ONCE} at once in each host, {MEAN_S:g} s each\n")
     print("| hosts | rollouts/s | of as many times one host | of what the hosts stand |")
