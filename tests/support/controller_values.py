@@ -139,14 +139,14 @@ def live_service(of: Workload, ip: str = SERVICE_IP) -> Manifest:
 
 def evaluator(of: Workload, **changes: Any) -> Manifest:
     build = pods.evaluator_pod if of.placement is Placement.SANDBOXED else pods.colocated_pod
-    return _with_status(live(build(of)), **changes)
+    return with_status(live(build(of)), **changes)
 
 
 def host(of: Workload, ordinal: int = 0, **changes: Any) -> Manifest:
-    return _with_status(live(pods.host_pod(of, ordinal)), **changes)
+    return with_status(live(pods.host_pod(of, ordinal)), **changes)
 
 
-def _with_status(
+def with_status(
     pod: Manifest,
     *,
     states: dict[str, Manifest] | None = None,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from nhx_gym_operator.api.conditions import PodReason
 from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.api.status import JobStatus
@@ -13,6 +14,8 @@ from nhx_gym_operator.api.wire.reports import Aggregate, FailureClass
 from nhx_gym_operator.controller import events, podview
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs
+from nhx_gym_operator.controller.observation import PodsRefused
+from nhx_gym_operator.workloads import pods
 from support.controller_values import (
     CREATED,
     NOW,
@@ -28,10 +31,12 @@ from support.controller_values import (
     host,
     job,
     kinds,
+    live,
     observe,
     outcome,
     progress,
     running,
+    with_status,
     workload,
 )
 
@@ -237,6 +242,7 @@ def gone(owner=None, **changes):
     return observe(owner or job(status=accepted_status()), pods=(), inputs=Inputs(), **changes)
 
 
+KILLED_POD = evaluator(workload(), states={"agent-evaluate": ended(137, reason="OOMKilled")}, phase="Failed")
 KILLED = encode_outcome(
     outcome("Failed", reason="EvaluatorLost", failure_class=FailureClass.KILLED, message="ended by SIGTERM")
 ).decode()
@@ -246,13 +252,21 @@ EARLY = encode_outcome(outcome("Running", done=3)).decode()
 @pytest.mark.parametrize(
     "observation",
     [
-        gone(),
+        gone(ghosts=(KILLED_POD,)),
+        gone(ghosts=(evaluator(workload()),)),
         lost(ended(137, reason="OOMKilled")),
         lost(ended(137, EARLY, reason="OOMKilled")),
         lost(ended(1, KILLED, reason="Error")),
         lost(ended(1, "Traceback: no outcome at all", reason="Error")),
     ],
-    ids=["deleted", "killed", "killed with an early outcome", "terminated", "no outcome"],
+    ids=[
+        "killed and deleted",
+        "deleted before it started",
+        "killed",
+        "killed with an early outcome",
+        "terminated",
+        "no outcome",
+    ],
 )
 def test_a_lost_evaluator_is_followed_by_the_next_attempt_after_a_pause(observation):
     decision = decide(observation, NOW)
@@ -288,14 +302,15 @@ def test_an_attempt_that_runs_has_no_pause_before_it():
     waited = accepted_status(lostAttempts=1, endedAttempt=1, nextAttemptTime="2026-11-29T12:00:00Z")
     decision = decide(observe(job(status=waited), second, pods=(evaluator(second), host(second))), NOW)
     assert decision.status["attempt"] == 2 and "nextAttemptTime" not in decision.status
-    again = replace(observe(job(status=decision.status), second, pods=()), inputs=Inputs())
+    killed = lost(ended(137, EARLY), owner=job(status=decision.status))
+    again = replace(killed, pods=(evaluator(second, states={"agent-evaluate": ended(137, EARLY)}, phase="Failed"),))
     assert decide(again, NOW).status["lostAttempts"] == 2
 
 
 def test_the_pods_of_a_lost_attempt_go_before_new_ones_come():
-    decision = decide(observe(pods=(host(workload()),)), NOW)
+    decision = decide(observe(pods=(KILLED_POD, host(workload()))), NOW)
     assert kinds(decision) == ["DeletePod mcqa-host-0-1"]
-    going = decide(observe(pods=(host(workload(), deleted=True),)), NOW)
+    going = decide(observe(pods=(KILLED_POD, host(workload(), deleted=True))), NOW)
     assert going.actions == () and going.requeue_after == pytest.approx(900, abs=61)
 
 
@@ -314,21 +329,21 @@ def test_pods_that_never_end_do_not_hold_the_job_for_ever():
                 ]
             )
         ),
-        pods=(host(workload(), deleted=True),),
+        pods=(KILLED_POD, host(workload(), deleted=True)),
     )
     assert condition_of(decide(stuck, after(900)), "Failed")["reason"] == "EvaluatorLost"
 
 
 def test_a_pod_of_whose_end_nobody_speaks_is_named_with_the_moment_at_which_the_job_ends():
     told = host(workload(), deleted=True)  # its grace was over a minute before
-    decision = decide(observe(pods=(told,)), NOW)
+    decision = decide(observe(pods=(KILLED_POD, told)), NOW)
     words = condition_of(decision, "Running")["message"]
     assert "pod 'mcqa-host-0-1' was told to end" in words and "until 2026-11-29T12:14:00Z" in words
 
 
 def test_pods_are_given_their_time_to_end_however_long_the_job_has_waited_before():
     waited = [condition("Accepted", True, "Accepted"), condition("Running", False, "PodsCreated", CREATED)]
-    late = observe(job(status=accepted_status(conditions=waited)), pods=(host(workload()),))
+    late = observe(job(status=accepted_status(conditions=waited)), pods=(KILLED_POD, host(workload())))
     decision = decide(late, after(5000))
     assert kinds(decision) == ["DeletePod mcqa-host-0-1"] and decision.requeue_after == 900
 
@@ -356,6 +371,117 @@ def test_results_in_an_empty_dir_are_lost_with_it_and_nothing_is_collected_twice
     assert condition_of(decision, "Failed")["reason"] == "ResultsLost"
     assert "persistentVolumeClaim" in condition_of(decision, "Failed")["message"]
     assert decision.actions == ()
+
+
+# An evaluator that is gone, and nobody saw how it ended
+
+STARTED_POD = evaluator(workload(), states=STARTED, phase="Running")
+
+
+def reader(state=None, phase="Pending", **changes):
+    states = {"read-outcome": state} if state else None
+    return with_status(live(pods.outcome_pod(workload())), states=states, phase=phase, **changes)
+
+
+def said(code, message="", **changes):
+    return reader(ended(code, message), "Succeeded" if code == 0 else "Failed", **changes)
+
+
+FOUND = said(0, encode_outcome(outcome()).decode())
+STILL_RUNNING = "its results hold what it recorded, and no outcome"
+
+
+@pytest.mark.parametrize("ghosts", [(), (STARTED_POD,)], ids=["nobody was looking", "last seen running"])
+def test_how_an_evaluator_had_ended_that_is_gone_is_read_from_its_claim_before_anything_is_judged(ghosts):
+    decision = decide(gone(ghosts=ghosts), NOW)
+    assert kinds(decision) == ["CreateTogether mcqa-outcome-1"]
+    shown = condition_of(decision, "Running")
+    assert (shown["status"], shown["reason"]) == ("False", "ReadingOutcome")
+    assert "is gone" in shown["message"] and "persistentVolumeClaim/mcqa-results" in shown["message"]
+    assert "lostAttempts" not in decision.status and "nextAttemptTime" not in decision.status
+    reading = observe(job(status=decision.status), pods=(reader(running()),), ghosts=ghosts)
+    again = decide(reading, NOW)
+    assert again.actions == () and again.status == decision.status and again.requeue_after == 840
+
+
+def test_the_hosts_of_an_evaluator_that_is_gone_are_ended_while_its_outcome_is_read():
+    decision = decide(observe(pods=(host(workload()),)), NOW)
+    assert kinds(decision) == ["DeletePod mcqa-host-0-1", "CreateTogether mcqa-outcome-1"]
+
+
+def test_an_outcome_that_the_claim_holds_ends_the_job_and_nothing_is_collected_again():
+    decision = decide(observe(pods=(FOUND,)), NOW)
+    assert decision.status["phase"] == "Succeeded" and decision.actions == ()
+    assert condition_of(decision, "Complete")["reason"] == "AllRolloutsRecorded"
+    assert decision.status["coverage"] == 1.0 and "lostAttempts" not in decision.status
+
+
+def test_a_failure_that_the_claim_holds_fails_the_job():
+    failed = encode_outcome(outcome("Failed", done=4, reason="CoverageTooLow", message="4 of 10")).decode()
+    decision = decide(observe(pods=(said(0, failed),)), NOW)
+    assert condition_of(decision, "Failed")["reason"] == "CoverageTooLow"
+
+
+def test_an_outcome_that_was_seen_before_the_pod_went_needs_no_reading():
+    decision = decide(gone(ghosts=(finished_evaluator(workload(), outcome()),)), NOW)
+    assert decision.status["phase"] == "Succeeded" and decision.actions == ()
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (said(3, STILL_RUNNING), STILL_RUNNING),
+        (said(1, "outcome.json cannot be read: Input/output error"), "could not be read: outcome.json cannot be read"),
+        (reader(phase="Failed"), "was ended"),
+    ],
+    ids=["only a journal", "unreadable", "evicted"],
+)
+def test_without_an_outcome_on_the_claim_the_next_attempt_collects_what_is_missing(pod, words):
+    decision = decide(observe(pods=(pod,)), NOW)
+    assert decision.status["lostAttempts"] == 1 and decision.status["nextAttemptTime"]
+    assert words in condition_of(decision, "Running")["message"]
+    waited = observe(job(status=decision.status), pods=(pod,), inputs=Inputs())
+    assert kinds(decide(waited, after(11)))[-1] == "CreateTogether mcqa-evaluator-2 mcqa-host-0-2"
+
+
+def test_a_claim_that_was_emptied_under_a_job_is_no_second_bill():
+    recorded = accepted_status(progress={"done": 3, "failed": 1, "total": 10})
+    decision = decide(observe(job(status=recorded), pods=(said(4, "its results hold nothing of this job"),)), NOW)
+    assert condition_of(decision, "Failed")["reason"] == "ResultsLost"
+    assert "4 rollouts were recorded" in condition_of(decision, "Failed")["message"]
+
+
+def test_a_claim_that_went_with_its_evaluator_is_no_second_bill_either():
+    decision = decide(gone(claim=None), NOW)
+    assert condition_of(decision, "Failed")["reason"] == "ResultsLost"
+    assert "claim" in condition_of(decision, "Failed")["message"] and decision.actions == ()
+
+
+def test_a_reader_that_finds_no_node_is_named_and_given_up_when_its_time_is_over():
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    waiting = observe(pods=(reader(conditions=[unscheduled]),))
+    decision = decide(waiting, NOW)
+    assert condition_of(decision, "Running")["reason"] == "Unschedulable" and decision.actions == ()
+    late = decide(waiting, after(900))
+    assert late.status["lostAttempts"] == 1 and kinds(late) == ["DeletePod mcqa-outcome-1"]
+    assert "0/1 nodes" in condition_of(late, "Running")["message"]
+
+
+def test_a_reader_that_is_refused_is_asked_for_again_until_its_time_is_over():
+    refused = gone(refusal=PodsRefused(PodReason.POD_REFUSED, "exceeded quota: pods", after(5)))
+    decision = decide(refused, NOW)
+    assert decision.actions == () and condition_of(decision, "Running")["reason"] == "PodRefused"
+    assert kinds(decide(refused, after(6))) == ["CreateTogether mcqa-outcome-1"]
+    assert condition_of(decide(refused, after(4000)), "Failed")["reason"] == "PodRefused"
+
+
+@pytest.mark.parametrize(
+    ("change", "phase"), [({"cancel": True}, "Cancelled"), ({"suspend": True}, "Suspended")], ids=["cancel", "suspend"]
+)
+def test_what_ends_a_jobs_pods_ends_the_reading_too(change, phase):
+    owner = job(status=accepted_status(), **change)
+    assert kinds(decide(observe(owner, pods=(reader(running()),)), NOW)) == ["DeletePod mcqa-outcome-1"]
+    assert decide(observe(owner, pods=()), NOW).status["phase"] == phase
 
 
 # Finished jobs

@@ -1188,3 +1188,13 @@ async def test_failed_calls_that_nothing_tells_apart_are_said_beside_the_number(
     outcome, _ = await swallowed(tmp_path, names_rollouts=False, captures=False, delay_s=0.05)
     (notice,) = outcome.progress.notices
     assert notice.type == "ModelCallsUnplaced" and "no such deployment" in notice.message
+
+
+async def test_an_evaluator_that_is_started_again_after_its_end_says_the_same_and_asks_nobody(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        plan = w.plan(ROWS)
+        outcome = await finish(w.evaluation(plan), *w.hosts)
+        w.paths.termination_log.unlink()
+        again = await asyncio.wait_for(w.evaluation(plan).run(), 60)
+    assert again == outcome == decode_outcome(w.paths.termination_log.read_bytes())
+    assert len(w.hosts[0].rollouts) == 10

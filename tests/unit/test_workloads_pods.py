@@ -12,6 +12,7 @@ from nhx_gym_operator.api.wire.plans import (
     EVALUATOR_PLAN_ENV,
     HOST_PLAN_ENV,
     NODE_ADDRESSES_ENV,
+    OUTCOME_PLAN_ENV,
     STAGE_PLAN_ENV,
     EvaluatorPlan,
     HostPlan,
@@ -72,6 +73,7 @@ ALL_PODS = {
     "host": lambda: pods.host_pod(sandboxed(), 0),
     "host with a staged environment": lambda: pods.host_pod(staged(), 0),
     "colocated": lambda: pods.colocated_pod(colocated()),
+    "outcome reader": lambda: pods.outcome_pod(sandboxed()),
 }
 
 
@@ -135,6 +137,22 @@ def test_every_pod_belongs_to_its_job_and_does_not_hold_up_its_deletion(pod):
     assert (owner["kind"], owner["name"], owner["controller"]) == ("AgentEvalJob", "mcqa", True)
     assert owner["blockOwnerDeletion"] is False
     assert pod["metadata"]["annotations"]["evals.nhx.io/job"] == "mcqa"
+
+
+def test_what_reads_a_lost_evaluators_outcome_sees_its_claim_and_nothing_else():
+    for of in (sandboxed(attempt=3), colocated(attempt=3)):
+        pod = pods.outcome_pod(of)
+        assert pod["metadata"]["name"] == "mcqa-outcome-3"
+        container = main_container(pod)
+        assert container["image"] == "reg/nhx-tasks:1"
+        assert container["args"] == ["python", "-m", "nhx_gym_operator.evaluator", "outcome"]
+        assert [entry["name"] for entry in container["env"]] == [OUTCOME_PLAN_ENV]
+        assert plan_of(pod, "read-outcome", OUTCOME_PLAN_ENV) == {"uid": of.uid, "attempt": 3}
+        assert volumes(pod).keys() == {"tmp", "results"}
+        assert volumes(pod)["results"]["persistentVolumeClaim"] == {"claimName": "mcqa-results"}
+        assert mounts(container)["/job/results"]["readOnly"] is True
+        assert pod["metadata"]["labels"]["evals.nhx.io/role"] == "outcome-reader"
+        assert "runtimeClassName" not in pod["spec"]
 
 
 def test_images_start_by_their_own_init(pod):

@@ -227,6 +227,8 @@ class RunReason(StrEnum):
     """The evaluator ended with an error of another kind; the message is its own."""
     EVALUATOR_LOST = "EvaluatorLost"
     """The evaluator pod vanished or was killed before it wrote an outcome."""
+    READING_OUTCOME = "ReadingOutcome"
+    """The evaluator pod is gone, and a pod reads from its claim whether it had come to an end."""
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     """More attempts were lost than `spec.backoffLimit` allows."""
     FAILURE_POLICY = "FailurePolicy"
@@ -238,7 +240,7 @@ class RunReason(StrEnum):
     RESULTS_NOT_FRESH = "ResultsNotFresh"
     """The results volume holds rollouts of another evaluation, which are neither reused nor overwritten."""
     RESULTS_LOST = "ResultsLost"
-    """The evaluator is gone, and with it the emptyDir that held the results."""
+    """The evaluator is gone, and what it had recorded with it: the emptyDir, or what was on the claim."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """`spec.activeDeadlineSeconds` passed before the job was done; what was recorded is kept."""
     STARTING_DEADLINE_EXCEEDED = "StartingDeadlineExceeded"
@@ -303,6 +305,7 @@ EXPECTED_WHILE_FALSE = frozenset(
         RunReason.RUN_ENDED,
         RunReason.CANCELLING,
         RunReason.SUSPENDING,
+        RunReason.READING_OUTCOME,
         RunReason.JOB_RESUMED,
     }
 )

@@ -50,6 +50,7 @@ STAGE_CONTAINERS = (CONTAINER_STAGE, CONTAINER_STAGE_DATASET)
 CONTAINER_EVALUATE = "agent-evaluate"
 CONTAINER_GATE = "sandbox-gate"
 CONTAINER_HOST = "gym-host"
+CONTAINER_OUTCOME = "read-outcome"
 """Containers of a job's pods. People name them to `kubectl logs`, so they stay as they are."""
 CONTAINER_LISTEN = "canary-listen"
 CONTAINER_REACH = "canary-reach"
@@ -72,6 +73,7 @@ class Role(StrEnum):
     EVALUATOR = "evaluator"
     GYM_HOST = "gym-host"
     COLOCATED = "colocated"
+    OUTCOME_READER = "outcome-reader"
     CANARY_LISTENER = "canary-listener"
     CANARY_CLIENT = "canary-client"
 

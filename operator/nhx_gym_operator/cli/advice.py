@@ -283,7 +283,8 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         _ANEW,
     ),
     RunReason.RESULTS_LOST: (
-        "Let the next run keep its results: spec.results.persistentVolumeClaim.size.",
+        "Let the next run keep its results: spec.results.persistentVolumeClaim.size, a claim that nothing else empties "
+        "or deletes.",
         _AGAIN,
     ),
     NoticeReason.DUPLICATE_ROWS: (
@@ -358,6 +359,7 @@ SELF_EXPLAINED = frozenset(
         RunReason.MIN_COVERAGE_REACHED,
         RunReason.CANCELLING,
         RunReason.SUSPENDING,
+        RunReason.READING_OUTCOME,
         RunReason.JOB_RESUMED,
         NoticeReason.MODELS_ANSWER,
     }

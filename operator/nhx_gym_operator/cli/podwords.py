@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ..api.conditions import ConditionType, RunReason
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Placement, Role
+from ..api.constants import (
+    CONTAINER_EVALUATE,
+    CONTAINER_GATE,
+    CONTAINER_HOST,
+    CONTAINER_OUTCOME,
+    STAGE_CONTAINERS,
+    Placement,
+    Role,
+)
 from ..client.jobs import Body, Job, attempt_of, container_spec, container_state, role_of
 
 # In the order in which a pod passes through them.
-_CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
-_MAIN = (CONTAINER_EVALUATE, CONTAINER_HOST)
+_CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST, CONTAINER_OUTCOME)
+_MAIN = (CONTAINER_EVALUATE, CONTAINER_HOST, CONTAINER_OUTCOME)
 # How a waiting container looks before anything can be wrong with it.
 _NOT_YET = {None, "", "PodInitializing", "ContainerCreating"}
 
@@ -67,6 +75,8 @@ def _at_work(job: Job, container: str) -> str:
         return f"brings the {container.removeprefix('stage-')} in"
     if container == CONTAINER_GATE:
         return "proves that the sandbox is closed"
+    if container == CONTAINER_OUTCOME:
+        return "reads how the evaluator had ended"
     if container == CONTAINER_HOST:
         return "runs Gym" if job.is_true(ConditionType.SANDBOX_READY) else "starts Gym"
     if not job.is_true(ConditionType.RUNNING):

@@ -22,6 +22,8 @@ class Attempt:
     number: int
     evaluator: Manifest | None = None
     hosts: tuple[Manifest, ...] = ()
+    reader: Manifest | None = None
+    """What reads the outcome of an evaluator that is gone."""
 
     @property
     def pods(self) -> tuple[Manifest, ...]:
@@ -35,8 +37,9 @@ def current(observation: Observation) -> Attempt:
     own = [pod for pod in pods if podview.attempt(pod) == number]
     return Attempt(
         number=number,
-        evaluator=next((pod for pod in own if not podview.is_host(pod)), None),
+        evaluator=next(filter(podview.is_evaluator, own), None),
         hosts=tuple(pod for pod in own if podview.is_host(pod)),
+        reader=next(filter(podview.is_reader, own), None),
     )
 
 
@@ -45,7 +48,7 @@ def last_evaluator(observation: Observation, attempt: Attempt) -> Manifest | Non
     if attempt.evaluator is not None:
         return attempt.evaluator
     for pod in reversed(observation.ghosts):
-        if podview.attempt(pod) == attempt.number and not podview.is_host(pod):
+        if podview.attempt(pod) == attempt.number and podview.is_evaluator(pod):
             return pod
     return None
 

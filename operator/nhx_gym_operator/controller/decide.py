@@ -15,7 +15,7 @@ from typing import Any
 from ..api.conditions import FINAL, AcceptedReason, ConditionType, RunReason, SandboxReason, StagedReason
 from ..api.constants import Placement
 from ..api.wire.reports import Outcome
-from ..workloads import pods, secrets
+from ..workloads import pods, secrets, storage
 from ..workloads.workload import Workload
 from . import attempt as attempts
 from . import podview, staging_reports, status_fields
@@ -33,6 +33,7 @@ from .policies import (
     hosts,
     infrastructure,
     job_deadlines,
+    kept_outcome,
     nodes,
     placement,
     progress_source,
@@ -141,7 +142,7 @@ class _Decider:
     # The run
 
     def _run(self, attempt: Attempt) -> None:
-        ended = evaluator_end.final_outcome(attempt.evaluator)
+        ended = evaluator_end.final_outcome(attempts.last_evaluator(self.observation, attempt))
         if attempt.number == 0 or (attempt.evaluator is None and attempt.number > (self.job.status.attempt or 0)):
             # Never complete so far; a host alone is what an interrupted start left.
             self._start(max(1, attempt.number))
@@ -184,6 +185,46 @@ class _Decider:
         return None
 
     def _after_loss(self, attempt: Attempt, loss: str) -> None:
+        """It may have come to an end that nobody saw: what the evaluator kept is read before anything is judged."""
+        if kept_outcome.may_be_kept(self.observation, attempt):
+            kept = kept_outcome.found(attempt)
+            if kept:
+                self._conclude(attempt, kept)
+                return
+            words = self._answer_of_reader(attempt, loss)
+            if words is None:
+                return
+            loss = f"{loss}; {words}"
+        self._judge_loss(attempt, loss)
+
+    def _answer_of_reader(self, attempt: Attempt, loss: str) -> str | None:
+        """What a pod found that looked for a kept outcome in vain; None while there may still be one."""
+        answer = kept_outcome.answer(attempt)
+        if answer:
+            return answer
+        reading = f"{loss}; a pod reads from {self._location(attempt)} whether it had come to an end"
+        self.draft.set(ConditionType.RUNNING, False, RunReason.READING_OUTCOME, reading)
+        # However it had ended, these hosts are of no use any more.
+        self.draft.actions += cleanup.of_running(attempt.hosts)
+        if attempt.reader is None:
+            if not self._is_held_off(ConditionType.RUNNING):
+                reader = pods.outcome_pod(workload_of(self.observation, self.draft.data, attempt.number))
+                self.draft.actions.append(CreateTogether((reader,)))
+            return None
+        problem = kept_outcome.problem(self.observation, attempt)
+        left = kept_outcome.seconds_left(self.observation, attempt, self.now)
+        if left <= 0:
+            why = f": {problem.message}" if problem else ""
+            return f"whether it had ended was not read within {kept_outcome.bound(self.observation)}{why}"
+        if problem:
+            self.draft.set(ConditionType.RUNNING, False, problem.reason, f"{reading}; {problem.message}")
+        self.draft.requeue.append(left)
+        return None
+
+    def _location(self, attempt: Attempt) -> str:
+        return storage.results_location(workload_of(self.observation, self.draft.data, attempt.number))
+
+    def _judge_loss(self, attempt: Attempt, loss: str) -> None:
         verdict = retry.judge(self.observation, attempt, loss, self.now)
         counts = {"lostAttempts": verdict.lost, "ignoredAttempts": verdict.ignored}
         self.draft.data |= {name: number for name, number in counts.items() if number}

@@ -124,4 +124,4 @@ def _is_final(job: AgentEvalJob) -> bool:
 
 
 def _has_evaluator(pods: tuple[Manifest, ...]) -> bool:
-    return any(not podview.is_host(pod) and not podview.has_ended(pod) for pod in pods)
+    return any(podview.is_evaluator(pod) and not podview.has_ended(pod) for pod in pods)

@@ -29,6 +29,16 @@ def is_host(pod: Manifest) -> bool:
     return role(pod) == Role.GYM_HOST
 
 
+def is_reader(pod: Manifest) -> bool:
+    """Whether it reads what a lost evaluator left."""
+    return role(pod) == Role.OUTCOME_READER
+
+
+def is_evaluator(pod: Manifest) -> bool:
+    """Of either placement, and with its label taken away too."""
+    return not is_host(pod) and not is_reader(pod)
+
+
 def attempt(pod: Manifest) -> int:
     """The attempt that the pod belongs to; 0 if its label was taken away."""
     return _number(pod, ATTEMPT_LABEL)

@@ -1,4 +1,5 @@
-"""`python -m nhx_gym_operator.evaluator run|stage|fetch`: the programs of an evaluator pod, and of a reader pod."""
+"""`python -m nhx_gym_operator.evaluator run|stage|outcome|fetch`: the programs of an evaluator pod, and of pods that
+read what it left."""
 
 from __future__ import annotations
 
@@ -13,15 +14,27 @@ from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
 
 from ..api.wire.plans import FETCH_PLAN_ENV, FetchPlan
+from ..api.wire.reports import NO_OUTCOME_EXIT_CODE, NO_RECORDS_EXIT_CODE
 from ..in_pods.masking import Mask, by_words
+from . import last_word
 from .bucket import BucketError, BundleBucket
-from .plan import Paths, PlanError, load_plan, load_source_secrets, load_stage_plan, load_tokens
+from .journal import job_of
+from .last_word import KeptOutcomeError
+from .plan import (
+    Paths,
+    PlanError,
+    load_outcome_plan,
+    load_plan,
+    load_source_secrets,
+    load_stage_plan,
+    load_tokens,
+)
 from .run import Evaluation
 from .sources.errors import StagingError
 from .stage import stage
 from .untrusted import readable
 from .upload import FIELD
-from .verdict import unplanned_outcome, write_outcome
+from .verdict import unplanned_outcome
 
 LOG_BYTES = 8 * 1024 * 1024
 """What is kept of the log, and as much again of what went before."""
@@ -46,9 +59,10 @@ class Readable(logging.Formatter):
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit code is 0 if the job is complete (or the FileSet staged), else 1."""
     parser = argparse.ArgumentParser(prog="python -m nhx_gym_operator.evaluator", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="run|stage|fetch")
+    commands = parser.add_subparsers(required=True, metavar="run|stage|outcome|fetch")
     commands.add_parser("run", help="collect and score the job's rollouts").set_defaults(command=_run)
     commands.add_parser("stage", help="bring in and check one FileSet").set_defaults(command=_stage)
+    commands.add_parser("outcome", help="say how an evaluator ended whose pod is gone").set_defaults(command=_outcome)
     commands.add_parser("fetch", help="copy a bundle from its bucket into a directory").set_defaults(command=_fetch)
     command: Callable[[Paths], int] = parser.parse_args(arguments).command
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
@@ -63,7 +77,7 @@ def _run(paths: Paths) -> int:
         evaluation = Evaluation(plan, paths, load_tokens(paths.tokens, plan))
     except PlanError as error:
         log.error("%s", error)
-        write_outcome(unplanned_outcome(str(error)), paths, in_full=False)
+        last_word.say(unplanned_outcome(str(error)), paths.termination_log)
         return 1
     evaluation.on_own_results = _log_beside_the_results(paths.log)
     log.info("job %s/%s, attempt %d, %s", plan.namespace, plan.job, plan.attempt, plan.placement)
@@ -124,6 +138,25 @@ def _stage(paths: Paths) -> int:
         return _refuse(mask.text(str(error)), paths.termination_log)
     _say(staged.model_dump_json(), paths.termination_log)
     return 0
+
+
+def _outcome(paths: Paths) -> int:
+    """The outcome of an evaluator whose pod is gone, if it had come to one, as its own termination message was."""
+    try:
+        plan = load_outcome_plan(os.environ)
+        kept = last_word.kept(paths.outcome, plan.uid, plan.attempt)
+        if kept is not None and kept.is_final:
+            log.info("%s (%s): %s", kept.state, kept.reason, kept.message)
+            last_word.say(kept, paths.termination_log)
+            return 0
+        owner = job_of(paths.journal)
+    except (PlanError, KeptOutcomeError, OSError) as error:
+        return _refuse(str(error), paths.termination_log)
+    if owner == plan.uid:
+        _refuse("its results hold what it recorded, and no outcome", paths.termination_log)
+        return NO_OUTCOME_EXIT_CODE
+    _refuse("its results hold nothing of this job", paths.termination_log)
+    return NO_RECORDS_EXIT_CODE
 
 
 def _fetch(paths: Paths) -> int:

@@ -318,6 +318,16 @@ class Journal:
                 )
 
 
+def job_of(path: Path) -> str | None:
+    """UID of the job whose journal that is; None if there is none, or not even its first line. Raises `OSError`."""
+    try:
+        with path.open("rb") as file:
+            header = _record(file.readline())
+    except FileNotFoundError:
+        return None
+    return header.get("uid") if header else None
+
+
 def _line(record: dict[str, Any]) -> bytes:
     payload = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
     return b"%s%08x%s%s}\n" % (_PREFIX, zlib.crc32(payload), _MIDDLE, payload)

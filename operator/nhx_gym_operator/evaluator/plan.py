@@ -14,7 +14,7 @@ from ..api.constants import POLICY_MODEL, Placement
 from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
 from ..api.wire import mounts, plans, reports
 from ..api.wire.message import Message
-from ..api.wire.plans import EvaluatorPlan, StagePlan
+from ..api.wire.plans import EvaluatorPlan, OutcomePlan, StagePlan
 from ..in_pods.mounted import MountedSecret, SecretError, read_secret
 
 log = logging.getLogger(__name__)
@@ -100,6 +100,11 @@ def load_plan(environment: Mapping[str, str]) -> EvaluatorPlan:
 def load_stage_plan(environment: Mapping[str, str]) -> StagePlan:
     """The plan in `STAGE_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
     return _plan(StagePlan, environment, plans.STAGE_PLAN_ENV)
+
+
+def load_outcome_plan(environment: Mapping[str, str]) -> OutcomePlan:
+    """The plan in `OUTCOME_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
+    return _plan(OutcomePlan, environment, plans.OUTCOME_PLAN_ENV)
 
 
 def _plan[Plan: Message](model: type[Plan], environment: Mapping[str, str], variable: str) -> Plan:

@@ -15,6 +15,7 @@ from ..api.conditions import RunReason
 from ..api.wire.endpoints import Notice
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
+from . import last_word
 from .call_facts import other_names
 from .errors import JobFailed
 from .gateway import ModelGateway
@@ -28,7 +29,7 @@ from .provenance import Provenance
 from .rollout_calls import RolloutCalls
 from .rollouts import Failure
 from .untrusted import readable
-from .verdict import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, verdict, write_outcome
+from .verdict import MAX_OUTCOME_MESSAGE, Verdict, aggregates_of, base_outcome, verdict
 from .versions import deciding_versions
 
 REPORT_INTERVAL_S = 2.0
@@ -123,7 +124,9 @@ class Reporter:
         return outcome
 
     def write(self, outcome: Outcome) -> None:
-        write_outcome(outcome, self.paths, in_full=self.may_write_results)
+        last_word.say(outcome, self.paths.termination_log)
+        if self.may_write_results:
+            last_word.keep(outcome, self.plan, self.paths.outcome)
 
     def document(self) -> dict[str, Any]:
         """The provenance, as far as it is known."""

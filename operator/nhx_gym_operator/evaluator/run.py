@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ..api.wire.endpoints import Stage
 from ..api.wire.mounts import GYM_RUN
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass, Outcome
+from . import last_word
 from .collect import Collector
 from .collect.in_container import InContainer
 from .collect.through_hosts import ThroughHosts
@@ -25,6 +27,7 @@ from .errors import JobFailed
 from .gym_process import output_mask, runtime_config
 from .http_server import HttpServer, Ports, RunningServer
 from .journal import Journal
+from .last_word import KeptOutcomeError
 from .model_keys import ModelKeys
 from .plan import Paths, Tokens
 from .preparation import Preparation, changed_environment
@@ -34,6 +37,8 @@ from .rollout_calls import RolloutCalls
 from .rollouts import Rollout
 from .scoring import evaluate
 from .trials import JournaledGymRunner
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -63,6 +68,10 @@ class Evaluation:
 
     async def run(self) -> Outcome:
         """Do it all. The outcome is written, whatever happens; only cancellation is passed on."""
+        ended = self._ended_before()
+        if ended is not None:
+            last_word.say(ended, self.paths.termination_log)
+            return ended
         self._report.write(self._report.running())
         try:
             outcome = await self._run()
@@ -74,6 +83,15 @@ class Evaluation:
             outcome = self._failed(error)
         self._report.write(outcome)
         return outcome
+
+    def _ended_before(self) -> Outcome | None:
+        """How this very attempt ended, if its container was started again all the same: killed on its way out."""
+        try:
+            kept = last_word.kept(self.paths.outcome, self.plan.uid, self.plan.attempt)
+        except KeptOutcomeError as error:
+            log.warning("%s", error)
+            return None
+        return kept if kept and kept.is_final else None
 
     async def _run(self) -> Outcome:
         """Prepare; then collect, score and deliver on what the journal keeps."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,19 +12,16 @@ from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 from nhx_evals_sdk.values.results import AggregateScore
 
 from ..api.conditions import RunReason
-from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD_PREFIX, STATISTICS, encode_outcome
+from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD_PREFIX, STATISTICS
 from ..api.wire.endpoints import ModelUsage, Progress, Stage
 from ..api.wire.mounts import attempt_dir
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Aggregate, FailureClass, Outcome
-from .plan import Paths
 from .rollouts import Failure
 
 GYM = "runner.gym."
 MAX_OUTCOME_MESSAGE = 1500
 """Characters of what a job ends with: a termination message has 4,096 bytes for that and the aggregates."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -76,23 +72,6 @@ def aggregates_of(summary: AgentEvalSummary) -> tuple[list[Aggregate], int]:
             fitting.setdefault(score.name, score)
     shown = [_aggregate(score) for score in list(fitting.values())[:MAX_AGGREGATES]]
     return shown, len(scores) - len(shown)
-
-
-def write_outcome(outcome: Outcome, paths: Paths, *, in_full: bool) -> None:
-    """Write the termination message, and `in_full` beside the results, which must be this job's own. Trouble is logged,
-    not raised: it must not cost a result that is on disk."""
-    try:
-        paths.termination_log.write_bytes(encode_outcome(outcome))
-    except OSError as error:
-        log.error("cannot write %s: %s", paths.termination_log, error)
-    if not in_full:
-        return
-    try:
-        scratch = paths.outcome.with_suffix(".tmp")
-        scratch.write_text(outcome.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        scratch.replace(paths.outcome)
-    except OSError as error:
-        log.error("cannot write %s: %s", paths.outcome, error)
 
 
 def base_outcome(

@@ -47,6 +47,10 @@ def host_pod_name(job: str, ordinal: int, attempt: int) -> str:
     return f"{base_name(job)}-host-{ordinal}-{attempt}"
 
 
+def outcome_pod_name(job: str, attempt: int) -> str:
+    return f"{base_name(job)}-outcome-{attempt}"
+
+
 def evaluator_role(placement: Placement) -> Role:
     return Role.EVALUATOR if placement is Placement.SANDBOXED else Role.COLOCATED
 

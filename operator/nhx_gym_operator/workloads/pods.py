@@ -1,11 +1,19 @@
-"""The pods of a job: evaluator and gym host, or both in one."""
+"""The pods of a job: evaluator and gym host, or both in one; and one that reads what a lost evaluator left."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..api import pod_rules
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ORDINAL_LABEL, Placement, Role
+from ..api.constants import (
+    CONTAINER_EVALUATE,
+    CONTAINER_GATE,
+    CONTAINER_HOST,
+    CONTAINER_OUTCOME,
+    ORDINAL_LABEL,
+    Placement,
+    Role,
+)
 from ..api.object_store import key_volumes
 from ..api.wire.endpoints import EVALUATOR_PORT, HOST_PORT
 from ..api.wire.mounts import (
@@ -19,8 +27,9 @@ from ..api.wire.mounts import (
     TOKENS_DIR,
     WORK_DIR,
 )
-from ..api.wire.plans import EVALUATOR_PLAN_ENV, HOST_PLAN_ENV
+from ..api.wire.plans import EVALUATOR_PLAN_ENV, HOST_PLAN_ENV, OUTCOME_PLAN_ENV, OutcomePlan
 from . import names, plans, podspec, secrets, staging, storage
+from .options import EPHEMERAL_STORAGE
 from .podspec import mount, scratch, secret_volume
 from .workload import ConfigMapFiles, StagedFiles, Workload
 
@@ -29,6 +38,9 @@ Manifest = dict[str, Any]
 HOST_MODULE = "nhx_gym_operator.gym_host"
 TOKENS_VOLUME = "tokens"
 """The one volume of a host pod that is not scratch space."""
+
+_READERS_DISK = {"requests": "64Mi", "limits": "1Gi"}
+"""For its log: it writes nothing else."""
 
 # A sandbox is given addresses. A resolver that refuses at once is better than one that the policy
 # makes every lookup wait for.
@@ -116,6 +128,33 @@ def _apart(workload: Workload) -> Manifest:
         "labelSelector": {"matchLabels": names.selector(workload.uid, Role.GYM_HOST)},
     }
     return {"topologySpreadConstraints": [constraint]}
+
+
+def outcome_pod(workload: Workload) -> Manifest:
+    """Reads from the claim how the attempt's evaluator ended, for an operator that did not see it. It asks nobody
+    anything, holds no key and changes nothing."""
+    plan = OutcomePlan(uid=workload.uid, attempt=workload.attempt)
+    stage = workload.options.resources.stage
+    resources = {kind: {EPHEMERAL_STORAGE: size} | stage.get(kind, {}) for kind, size in _READERS_DISK.items()}
+    read = podspec.container(
+        workload.options,
+        CONTAINER_OUTCOME,
+        image=workload.options.images.tasks,
+        module=podspec.EVALUATOR_MODULE,
+        command="outcome",
+        resources=resources,
+        env=[pod_rules.variable(OUTCOME_PLAN_ENV, plan.model_dump_json())],
+        mounts=[mount("tmp", "/tmp"), mount("results", RESULTS_DIR, read_only=True)],
+        log_speaks=True,
+    )
+    return podspec.pod(
+        workload,
+        names.outcome_pod_name(workload.name, workload.attempt),
+        Role.OUTCOME_READER,
+        containers=[read],
+        volumes=[scratch("tmp", resources), _results_volume(workload, resources)],
+        **NO_DNS,
+    )
 
 
 def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user_env: list[Manifest]) -> Manifest:

@@ -15,6 +15,7 @@ EVALUATOR_PLAN_ENV = "NHX_EVALUATOR_PLAN"
 HOST_PLAN_ENV = "NHX_HOST_PLAN"
 FETCH_PLAN_ENV = "NHX_FETCH_PLAN"
 STAGE_PLAN_ENV = "NHX_STAGE_PLAN"
+OUTCOME_PLAN_ENV = "NHX_OUTCOME_PLAN"
 CANARY_PLAN_ENV = "NHX_CANARY_PLAN"
 """Environment variables that carry the plans below as JSON."""
 NODE_ADDRESSES_ENV = "NHX_NODE_ADDRESSES"
@@ -105,6 +106,13 @@ class FetchPlan(Message):
     """Folder of the bundle below the address."""
     target: str
     """Directory that it is copied into."""
+
+
+class OutcomePlan(Message):
+    """Whose outcome a pod is to look for among results that are mounted."""
+
+    uid: str
+    attempt: int
 
 
 class EgressPlan(Message):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ..conditions import RunReason
 from .endpoints import ModelUsage, Progress
 from .message import Message
 
@@ -17,6 +18,10 @@ TERMINATION_LIMIT_BYTES = 4096
 GATE_OPEN_EXIT_CODE = 3
 """How the container `sandbox-gate` ends when it reached what it must not; any other failure is one
 without a verdict."""
+NO_OUTCOME_EXIT_CODE = 3
+"""How the container `read-outcome` ends when the results hold the job's journal and no outcome that is final."""
+NO_RECORDS_EXIT_CODE = 4
+"""Likewise when they hold nothing of the job. Any other failure is one to read them."""
 
 
 class Staged(Message):
@@ -120,3 +125,8 @@ class Outcome(Message):
     upload_failed: bool = False
     """The bundle is not where the job wants it; `message` or `degraded` says why."""
     environment_digest: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the evaluator ended by itself with it: neither an interim word nor one of being told to end."""
+        return self.state != "Running" and self.reason != RunReason.EVALUATOR_LOST

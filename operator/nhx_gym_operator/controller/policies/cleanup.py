@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -41,8 +42,12 @@ def of_deleted(observation: Observation) -> tuple[DeletePod, ...]:
 
 def of_unended(observation: Observation) -> tuple[list[Manifest], list[DeletePod]]:
     """The pods that have not ended, and the deletions of those that were not told to."""
-    pods = [pod for pod in observation.pods if not podview.has_ended(pod)]
-    return pods, [deletion(pod) for pod in pods if not podview.is_terminating(pod)]
+    return [pod for pod in observation.pods if not podview.has_ended(pod)], of_running(observation.pods)
+
+
+def of_running(pods: Iterable[Manifest]) -> list[DeletePod]:
+    """The deletions of those that have not ended and were not told to."""
+    return [deletion(pod) for pod in pods if not podview.has_ended(pod) and not podview.is_terminating(pod)]
 
 
 def deletion(pod: Manifest) -> DeletePod:

@@ -18,14 +18,23 @@ def final_outcome(evaluator: Manifest | None) -> Outcome | None:
     """The outcome with which the evaluator ended by itself. None while it runs, when it was killed, and
     when it left none: other containers of the pod have no say."""
     outcome = last_outcome(evaluator)
-    if outcome is None or outcome.state == "Running" or outcome.reason == RunReason.EVALUATOR_LOST:
-        return None
-    return outcome
+    return outcome if outcome and outcome.is_final else None
 
 
 def last_outcome(evaluator: Manifest | None) -> Outcome | None:
     """The outcome in the ended evaluator's message, final or not."""
-    return _decoded(evaluator, CONTAINER_EVALUATE)
+    return outcome_of(evaluator, CONTAINER_EVALUATE)
+
+
+def outcome_of(pod: Manifest | None, container: str) -> Outcome | None:
+    """The outcome in an ended container's message; None if there is none."""
+    ended = podview.terminated(pod, container) if pod else None
+    if ended is None:
+        return None
+    try:
+        return decode_outcome(ended.get("message", ""))
+    except OutcomeError:
+        return None
 
 
 def conclude(draft: StatusDraft, outcome: Outcome) -> None:
@@ -49,13 +58,3 @@ def conclude(draft: StatusDraft, outcome: Outcome) -> None:
 
 def _sentences(parts: list[str]) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def _decoded(pod: Manifest | None, container: str) -> Outcome | None:
-    ended = podview.terminated(pod, container) if pod else None
-    if ended is None:
-        return None
-    try:
-        return decode_outcome(ended.get("message", ""))
-    except OutcomeError:
-        return None

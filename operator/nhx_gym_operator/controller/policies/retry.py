@@ -20,7 +20,7 @@ from .. import podview
 from ..attempt import Attempt, last_evaluator
 from ..clock import format_time, parse_time, seconds_since
 from ..observation import Observation
-from . import backoff, evaluator_end, loss_cause, nodes
+from . import backoff, evaluator_end, kept_outcome, loss_cause, nodes
 
 Manifest = dict[str, Any]
 
@@ -87,14 +87,9 @@ def judge(observation: Observation, attempt: Attempt, loss: str, now: datetime) 
     is_ignored = action is FailureAction.IGNORE
     lost = (status.lost_attempts or 0) + (not is_ignored)
     ignored = (status.ignored_attempts or 0) + is_ignored
-    if not keeps_results(observation) and may_have_collected(observation, attempt):
-        return Verdict(
-            lost,
-            ignored,
-            RunReason.RESULTS_LOST,
-            f"{loss}, and with it the emptyDir that held the results; to survive this, set "
-            f"spec.results.persistentVolumeClaim",
-        )
+    gone = _what_is_gone(observation, attempt)
+    if gone:
+        return Verdict(lost, ignored, RunReason.RESULTS_LOST, f"{loss}{gone}")
     if action is FailureAction.FAIL_JOB:
         words = f"{loss}; {where} ends the job at an attempt that was lost by {cause}"
         return Verdict(lost, ignored, RunReason.FAILURE_POLICY, words)
@@ -141,6 +136,23 @@ def unreported(pod: Manifest) -> str:
         f"pod {podview.name(pod)!r} was told to end{f' ({why})' if why else ''}, its grace period is over, and node "
         f"{node!r} does not say that it has ended"
     )
+
+
+def _what_is_gone(observation: Observation, attempt: Attempt) -> str:
+    """How the records of rollouts that may have been paid for were lost, as a sentence goes on; empty if they stand."""
+    if not keeps_results(observation):
+        if not may_have_collected(observation, attempt):
+            return ""
+        store = observation.job.spec.results.object_store
+        brought = " (unless the bundle had been brought to the object store by then)" if store else ""
+        advice = "to survive this, set spec.results.persistentVolumeClaim"
+        return f", and with it the emptyDir that held the results{brought}; {advice}"
+    if not kept_outcome.has_claim(observation) and may_have_collected(observation, attempt):
+        return ", and so is the claim that held the results"
+    recorded = observation.job.status.progress
+    if kept_outcome.holds_nothing(attempt) and recorded and recorded.done + recorded.failed:
+        return f", though {recorded.done + recorded.failed} rollouts were recorded: whoever emptied it lost them"
+    return ""
 
 
 def keeps_results(observation: Observation) -> bool:
