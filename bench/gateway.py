@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from aiohttp import web
 from nhx_gym_operator.api.wire.endpoints import ROLLOUT_HEADER
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.http_api import Backends, make_app
+from nhx_gym_operator.evaluator.http_api import serving as serving_as_an_evaluator
+from nhx_gym_operator.evaluator.http_server import client
 from nhx_gym_operator.evaluator.model_keys import ModelKeys
 from nhx_gym_operator.evaluator.progress import ProgressState
 from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
@@ -140,12 +142,19 @@ def _gateway(told: Connection, folder: str, model: str) -> None:
     async def serve() -> None:
         calls = RolloutCalls()
         calls.rollout_began(RolloutKey(0, 0), 0)
-        async with aiohttp.ClientSession() as session:
+        async with client() as session:
             keys = ModelKeys(paths_in(Path(folder)).model_keys)
             gateway = ModelGateway([route(f"{model}/v1")], keys, session, calls)
-            await _until_ended(serving(make_app(Backends(TOKENS, gateway, ProgressState(1)))), told)
+            await _until_ended(_served(make_app(Backends(TOKENS, gateway, ProgressState(1)))), told)
 
     asyncio.run(serve())
+
+
+@contextlib.asynccontextmanager
+async def _served(app: web.Application) -> AsyncIterator[str]:
+    """As an evaluator does."""
+    async with serving_as_an_evaluator(app, host="127.0.0.1", port=0, canary_port=0) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def _until_ended(server: contextlib.AbstractAsyncContextManager[str], told: Connection) -> None:

@@ -88,7 +88,7 @@ async def test_progress_is_the_wires_and_the_environment_carries_its_digest(tmp_
         async with session.get(f"{url}/environment", headers=headers) as answer:
             environment = (answer.headers[ENVIRONMENT_DIGEST_HEADER], await answer.read())
     assert (progress.total, progress.hosts) == (10, len(TOKENS.hosts))
-    assert progress.message == "waiting for gym host 0 to register"
+    assert progress.message.startswith("waiting for gym host 0 to register")
     assert environment == ("sha256:d", b"tar")
 
 
@@ -181,3 +181,11 @@ async def test_one_address_has_so_many_connections_and_keeps_nobody_else_out(mon
         assert await answers("127.0.0.1")
         for writer in opened:
             writer.close()
+
+
+async def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path: Path) -> None:
+    async with api(tmp_path) as (url, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        writer.write(b"GET /environment HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        writer.close()

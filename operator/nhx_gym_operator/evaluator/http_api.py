@@ -209,15 +209,17 @@ class _Api:
 
 
 def _authorized(tokens: Tokens) -> Middleware:
+    known = _known(tokens)
+
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == endpoints.HEALTH_PATH:
             return await handler(request)
-        given = request.headers.get("Authorization", "").removeprefix(_BEARER).encode()
+        given = request.headers.get("Authorization", "").removeprefix(_BEARER).encode(errors="surrogateescape")
         if request.path == endpoints.PROGRESS_PATH:
-            allowed = _equal(given, tokens.progress)
+            allowed = hmac.compare_digest(given, tokens.progress.encode())
         else:
-            caller = _caller(tokens, given)
+            caller = _caller(known, given)
             allowed = caller is not None
             if caller is not None:
                 request[CALLER] = caller
@@ -229,12 +231,14 @@ def _authorized(tokens: Tokens) -> Middleware:
 
 
 def _forwarding(egress: EgressProxy, tokens: Tokens) -> Middleware:
+    known = _known(tokens)
+
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not is_forwarded(request):
             return await handler(request)
         try:
-            if _caller(tokens, _proxy_password(request)) is None:
+            if _caller(known, _proxy_password(request)) is None:
                 raise EgressRefused(407, "no valid job token")
             return await egress.forward(request)
         except EgressRefused as refused:
@@ -257,15 +261,16 @@ def _proxy_password(request: web.Request) -> bytes:
         return b""
 
 
-def _caller(tokens: Tokens, given: bytes) -> int | None:
-    """Whose token it is. Every one is compared, so that the time taken says nothing about which one it was."""
+def _known(tokens: Tokens) -> dict[int, bytes]:
+    """Tokens of those who may call, by who it is."""
     known = {**tokens.hosts, LOCAL_CALLER: tokens.local_gym}
-    callers = [caller for caller, token in known.items() if _equal(given, token)]
+    return {caller: token.encode() for caller, token in known.items()}
+
+
+def _caller(known: dict[int, bytes], given: bytes) -> int | None:
+    """Whose token it is. Every one is compared, so that the time taken says nothing about which one it was."""
+    callers = [caller for caller, token in known.items() if hmac.compare_digest(given, token)]
     return callers[0] if callers else None
-
-
-def _equal(given: bytes, token: str) -> bool:
-    return hmac.compare_digest(given, token.encode())
 
 
 @web.middleware
@@ -282,9 +287,10 @@ async def _logged(request: web.Request, handler: Handler) -> web.StreamResponse:
     finally:
         went_wrong = (status >= 400 or status == 0) and not (status == 401 and _is_gyms_probe(request))
         level = logging.WARNING if went_wrong else logging.DEBUG
-        took = time.monotonic() - started
-        line = "%s %s from %s: %d in %.2f s"
-        log.log(level, line, request.method, request.raw_path[:120], request.remote, status, took)
+        if log.isEnabledFor(level):
+            took = time.monotonic() - started
+            line = "%s %s from %s: %d in %.2f s"
+            log.log(level, line, request.method, request.raw_path[:120], request.remote, status, took)
 
 
 def _is_gyms_probe(request: web.Request) -> bool:

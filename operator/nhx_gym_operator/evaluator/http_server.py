@@ -81,7 +81,7 @@ class HttpServer:
 
         Raises `JobFailed` if a model's address is refused or its certificate not to be trusted.
         """
-        async with _client() as world, _client(to_hosts=True) as session:
+        async with client() as world, client(to_hosts=True) as session:
             gateway = ModelGateway(
                 self.plan.models,
                 keys,
@@ -139,7 +139,7 @@ async def _noting_usage(journal: Journal) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _client(*, to_hosts: bool = False) -> aiohttp.ClientSession:
+def client(*, to_hosts: bool = False) -> aiohttp.ClientSession:
     """A session without limits, time-outs or proxies of its own: whoever uses it sets them."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, resolver=None if to_hosts else CheckedResolver(loopback=True)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ..api.models import model_field
@@ -15,6 +16,8 @@ class ModelKeys:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._files: dict[str, str] = {}
+        """By model name. A path costs more to make than to look at."""
         self._known: dict[str, tuple[tuple[int, int, int], MountedSecret]] = {}
         """By model name: which file it was, and the key in it."""
 
@@ -27,14 +30,19 @@ class ModelKeys:
         return route.has_api_key and self._read(route).trimmed
 
     def _read(self, route: ModelRoute) -> MountedSecret:
-        file = self._directory / route.name / MODEL_KEY_FILE
-        field = f"the API key of model {route.name!r} ({model_field(route.name)}.apiKey.secretKeyRef)"
+        file = self._files.get(route.name)
+        if file is None:
+            file = self._files[route.name] = str(self._directory / route.name / MODEL_KEY_FILE)
         try:
-            found = file.stat()
+            found = os.stat(file)
         except OSError as error:
-            raise SecretError(f"{field} cannot be read: {type(error).__name__}") from None
+            raise SecretError(f"{_field(route)} cannot be read: {type(error).__name__}") from None
         version = found.st_ino, found.st_mtime_ns, found.st_size
         known = self._known.get(route.name)
         if known is None or known[0] != version:
-            known = self._known[route.name] = version, read_secret(file, field)
+            known = self._known[route.name] = version, read_secret(Path(file), _field(route))
         return known[1]
+
+
+def _field(route: ModelRoute) -> str:
+    return f"the API key of model {route.name!r} ({model_field(route.name)}.apiKey.secretKeyRef)"

@@ -203,15 +203,14 @@ class ModelGateway:
 
     async def _call(self, asked: Asked) -> web.StreamResponse:
         endpoint, clock = asked.model.endpoint, asyncio.get_running_loop().time
-        limit, retries = endpoint.limit, endpoint.route.max_retries
-        number, words = 0, ""
+        retries, number, words = endpoint.route.max_retries, 0, ""
         while True:
             try:
                 async with asyncio.timeout_at(asked.deadline) as timer:
                     return await self._try(asked, timer)
             except TimeoutError as error:
                 last = f"; before that: {words}" if words else ""
-                raise Refused(GIVEN_UP, FailureClass.TIMEOUT, f"no answer within {limit}{last}") from error
+                raise Refused(GIVEN_UP, FailureClass.TIMEOUT, f"no answer within {endpoint.limit}{last}") from error
             except MayPass as failure:
                 words = str(failure)
                 asked.model.failed(words)
@@ -220,7 +219,7 @@ class ModelGateway:
             if number > retries:
                 raise Refused(GIVEN_UP, FailureClass.TRANSIENT, f"given up after {number} tries: {words}")
             if clock() + delay >= asked.deadline:
-                due = f"the next try would be due in {delay:.0f} s, past the call's deadline ({limit})"
+                due = f"the next try would be due in {delay:.0f} s, past the call's deadline ({endpoint.limit})"
                 raise Refused(GIVEN_UP, FailureClass.TRANSIENT, f"{words}; {due}")
             await asyncio.sleep(delay)
 

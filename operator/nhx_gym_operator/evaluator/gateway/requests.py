@@ -30,11 +30,12 @@ class Requests:
 
     async def body(self, asked: Asked) -> bytes:
         """Of one, whole. Raises `Refused` if it is too large or too slow."""
+        content = asked.request.content
         parts: list[bytes] = []
         size, has_room, clock = 0, False, asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(REQUEST_SECONDS) as timer:
-                while part := await asked.request.content.readany():
+                while part := await content.readany():
                     size += len(part)
                     if size > MAX_REQUEST_BYTES:
                         raise _too_large(f"{MAX_REQUEST_BYTES} bytes")
