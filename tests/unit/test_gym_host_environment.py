@@ -11,7 +11,7 @@ from aiohttp import web
 from nhx_gym_operator.api.tree import tree_digest
 from nhx_gym_operator.api.wire.endpoints import ENVIRONMENT_DIGEST_HEADER, HostRegistration, HostState
 from nhx_gym_operator.gym_host import environment
-from nhx_gym_operator.gym_host.environment import StagingError, link_venvs, unpack
+from nhx_gym_operator.gym_host.environment import UnpackError, link_venvs, unpack
 from nhx_gym_operator.gym_host.evaluator_client import EvaluatorClient, EvaluatorError
 
 
@@ -54,7 +54,7 @@ def test_the_tree_that_was_staged_is_the_tree_that_arrives(tmp_path: Path, tree:
 def test_another_tree_is_refused_with_both_digests(tmp_path: Path, tree: Path, target: Path) -> None:
     archive, digest = pack(tmp_path, tree), tree_digest(tree)
     (tree / "nemo-environment.yaml").write_text("format: other\n")
-    with pytest.raises(StagingError, match=rf"arrived as {digest}, but the evaluator staged {tree_digest(tree)}"):
+    with pytest.raises(UnpackError, match=rf"arrived as {digest}, but the evaluator staged {tree_digest(tree)}"):
         unpack(archive, target, tree_digest(tree))
 
 
@@ -62,7 +62,7 @@ def test_another_tree_is_refused_with_both_digests(tmp_path: Path, tree: Path, t
 def test_nothing_is_written_outside(tmp_path: Path, target: Path, name: str) -> None:
     member = tarfile.TarInfo(name)
     member.size = 1
-    with pytest.raises(StagingError):
+    with pytest.raises(UnpackError):
         unpack(pack_member(tmp_path, member), target, "sha256:0")
     assert not (tmp_path / "outside").exists()
 
@@ -71,7 +71,7 @@ def test_nothing_is_written_outside(tmp_path: Path, target: Path, name: str) -> 
 def test_links_and_devices_are_refused_by_name(tmp_path: Path, target: Path, kind: bytes) -> None:
     member = tarfile.TarInfo("odd")
     member.type, member.linkname = kind, "nemo-environment.yaml"
-    with pytest.raises(StagingError, match="odd, neither a file nor a directory"):
+    with pytest.raises(UnpackError, match="odd, neither a file nor a directory"):
         unpack(pack_member(tmp_path, member), target, "sha256:0")
 
 
@@ -79,14 +79,14 @@ def test_a_tree_beyond_the_bounds_is_refused(
     tmp_path: Path, tree: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "MAX_ENTRIES", 2)
-    with pytest.raises(StagingError, match="more than 2 entries"):
+    with pytest.raises(UnpackError, match="more than 2 entries"):
         unpack(pack(tmp_path, tree), target, tree_digest(tree))
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path, target: Path) -> None:
     archive = tmp_path / "damaged.tar"
     archive.write_bytes(b"no archive" * 100)
-    with pytest.raises(StagingError, match="cannot be unpacked"):
+    with pytest.raises(UnpackError, match="cannot be unpacked"):
         unpack(archive, target, "sha256:0")
 
 

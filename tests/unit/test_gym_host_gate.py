@@ -13,6 +13,7 @@ from nhx_gym_operator.api.wire.plans import NODE_ADDRESSES_ENV, NODE_HOST, GateT
 from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.gym_host import gate
 from nhx_gym_operator.gym_host.link_local import Neighbours
+from nhx_gym_operator.in_pods import termination_log
 
 CANARY = GateTarget(name="evaluator canary", host="10.0.0.1", port=8081, known_by="the evaluator listens there")
 API = GateTarget(name="API server", host="10.0.0.2", port=443, known_by="the operator talks to it")
@@ -148,7 +149,7 @@ def test_the_verdict_goes_to_the_termination_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path, listener: GateTarget
 ) -> None:
     log = tmp_path / "termination-log"
-    monkeypatch.setattr(gate, "TERMINATION_LOG", str(log))
+    monkeypatch.setattr(termination_log, "TERMINATION_LOG", str(log))
     monkeypatch.setitem(gate.pass_gate.__kwdefaults__, "answers", answering)
     monkeypatch.setitem(gate.pass_gate.__kwdefaults__, "connect", lambda _: True)
     assert gate.main(plan(listener)) == GATE_OPEN_EXIT_CODE

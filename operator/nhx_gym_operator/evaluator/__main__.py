@@ -16,6 +16,7 @@ from pathlib import Path
 from ..api.wire.plans import FETCH_PLAN_ENV, FetchPlan
 from ..api.wire.reports import NO_OUTCOME_EXIT_CODE, NO_RECORDS_EXIT_CODE
 from ..in_pods.masking import Mask, by_words
+from ..in_pods.termination_log import write_termination_message
 from . import last_word
 from .bucket import BucketError, BundleBucket
 from .journal import job_of
@@ -136,7 +137,7 @@ def _stage(paths: Paths) -> int:
         staged = stage(plan, paths, secrets)
     except (StagingError, PlanError) as error:
         return _refuse(mask.text(str(error)), paths.termination_log)
-    _say(staged.model_dump_json(), paths.termination_log)
+    write_termination_message(staged.model_dump_json(), paths.termination_log)
     return 0
 
 
@@ -172,7 +173,7 @@ def _fetch(paths: Paths) -> int:
 
 def _refuse(message: str, termination_log: Path) -> int:
     print(message, file=sys.stderr)
-    _say(message, termination_log)
+    write_termination_message(message, termination_log)
     return 1
 
 
@@ -184,13 +185,6 @@ def _mask_in_logs(mask: Mask) -> None:
 
     for handler in logging.getLogger().handlers:
         handler.addFilter(Masked())
-
-
-def _say(message: str, termination_log: Path) -> None:
-    try:
-        termination_log.write_text(message[:4000], encoding="utf-8")
-    except OSError as error:
-        log.error("cannot write %s: %s", termination_log, error)
 
 
 if __name__ == "__main__":

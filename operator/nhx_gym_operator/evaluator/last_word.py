@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ..api.outcome import encode_outcome
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
+from ..in_pods.termination_log import write_termination_message
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +28,8 @@ class KeptOutcomeError(RuntimeError):
 
 
 def say(outcome: Outcome, termination_log: Path) -> None:
-    """Write the termination message. Trouble is logged, not raised: it must not cost a result that is on disk."""
-    try:
-        termination_log.write_bytes(encode_outcome(outcome))
-    except OSError as error:
-        log.error("cannot write %s: %s", termination_log, error)
+    """Write the termination message."""
+    write_termination_message(encode_outcome(outcome), termination_log)
 
 
 def keep(outcome: Outcome, plan: EvaluatorPlan, file: Path) -> None:

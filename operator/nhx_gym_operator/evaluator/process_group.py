@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from pathlib import Path
+
+from ..in_pods.processes import all_processes
 
 POLL_S = 0.05
 
@@ -35,15 +36,7 @@ async def end_group(process: asyncio.subprocess.Process, grace_s: float) -> int:
 
 def members(group: int) -> list[int]:
     """Process ids of a group, those left out that have ended and wait to be reaped."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):
-                # The second field is the name in parentheses, which may itself hold spaces and parentheses.
-                state, _, its_group = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
-                if int(its_group) == group and state not in "ZX":
-                    found.append(int(entry.name))
-    return found
+    return [process.pid for process in all_processes() if process.group == group and process.state not in "ZX"]
 
 
 def _signal(group: int, number: signal.Signals) -> None:

@@ -10,14 +10,14 @@ from ..api.tree import MAX_BYTES, MAX_ENTRIES, tree_digest
 from .gym_config import COMPONENT_TYPES
 
 
-class StagingError(RuntimeError):
+class UnpackError(RuntimeError):
     """The environment did not arrive as it was staged."""
 
 
 def unpack(archive: Path, directory: Path, digest: str) -> None:
     """Extract `archive` into the empty `directory` and hold the tree against `digest`.
 
-    Raises `StagingError` for an archive that is damaged, too large, reaches outside, holds
+    Raises `UnpackError` for an archive that is damaged, too large, reaches outside, holds
     anything but files and directories, or yields another tree.
     """
     _empty(directory)
@@ -27,9 +27,9 @@ def unpack(archive: Path, directory: Path, digest: str) -> None:
                 tar.extract(member, directory, filter="data")
         found = tree_digest(directory)
     except (tarfile.TarError, EOFError) as error:
-        raise StagingError(f"the environment's archive cannot be unpacked: {error}") from error
+        raise UnpackError(f"the environment's archive cannot be unpacked: {error}") from error
     if found != digest:
-        raise StagingError(
+        raise UnpackError(
             f"the environment arrived as {found}, but the evaluator staged {digest}; it changed on the way"
         )
 
@@ -48,9 +48,9 @@ def _bounded(tar: tarfile.TarFile):
     for count, member in enumerate(tar, start=1):
         size += member.size
         if count > MAX_ENTRIES or size > MAX_BYTES:
-            raise StagingError(f"the environment holds more than {MAX_ENTRIES} entries or {MAX_BYTES >> 30} GiB")
+            raise UnpackError(f"the environment holds more than {MAX_ENTRIES} entries or {MAX_BYTES >> 30} GiB")
         if not (member.isfile() or member.isdir()):
-            raise StagingError(f"the environment's archive holds {member.name}, neither a file nor a directory")
+            raise UnpackError(f"the environment's archive holds {member.name}, neither a file nor a directory")
         yield member
 
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from ..api.wire.endpoints import HEALTH_PATH, KUBELET_PORT
 from ..api.wire.plans import NODE_ADDRESSES_ENV, NODE_HOST, GatePlan, GateTarget
-from ..api.wire.reports import GATE_OPEN_EXIT_CODE, TERMINATION_LOG
+from ..api.wire.reports import GATE_OPEN_EXIT_CODE
+from ..in_pods.termination_log import write_termination_message
 from . import link_local
 
 ROUNDS_IN_A_ROW = 3
@@ -246,8 +247,4 @@ def main(plan: GatePlan) -> int:
 def say(message: str) -> None:
     """To the log, and to whoever looks at the pod."""
     print(message, flush=True)
-    try:
-        with open(TERMINATION_LOG, "w", encoding="utf-8") as log:
-            log.write(message)
-    except OSError as error:
-        print(f"{TERMINATION_LOG} cannot be written: {error}", flush=True)
+    write_termination_message(message)

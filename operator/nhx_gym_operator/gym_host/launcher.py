@@ -30,8 +30,8 @@ from ..api.wire.mounts import (
     WORK_DIR,
 )
 from ..api.wire.plans import HostPlan
-from ..api.wire.reports import TERMINATION_LIMIT_BYTES, TERMINATION_LOG
 from ..in_pods.mounted import read_secret
+from ..in_pods.termination_log import write_termination_message
 from . import environment, facts, gym_config, processes, requirements
 from .evaluator_client import EvaluatorClient, EvaluatorError
 from .gym import Gym
@@ -182,7 +182,7 @@ class Launcher:
         message = self._output.mask(failure_message(error, kills))
         self._server.gym, self._server.failure = None, message
         print(f"gym-host: {message}", flush=True)
-        _write_termination_log(f"gym-host: {message}")
+        write_termination_message(f"gym-host: {message}")
         await self._send_log()
         try:
             await self._register(HostState.FAILED, message, deadline_s=REPORT_DEADLINE_S)
@@ -237,7 +237,7 @@ def _before(deadline: float, reserve_s: float) -> float:
 _OURS = (
     StartupError,
     EvaluatorError,
-    environment.StagingError,
+    environment.UnpackError,
     gym_config.ConfigError,
     requirements.RequirementError,
 )
@@ -254,14 +254,6 @@ def failure_message(error: Exception, out_of_memory_kills: int) -> str:
 def install_root() -> Path:
     """Where Gym's own `resources_servers/` and so on lie, without importing any of it."""
     return Path(sysconfig.get_path("purelib"))
-
-
-def _write_termination_log(text: str) -> None:
-    try:
-        with open(TERMINATION_LOG, "w", encoding="utf-8") as log:
-            log.write(text.encode()[:TERMINATION_LIMIT_BYTES].decode(errors="ignore"))
-    except OSError as error:
-        print(f"gym-host: {TERMINATION_LOG} cannot be written: {error}", flush=True)
 
 
 def main(plan: HostPlan) -> int:

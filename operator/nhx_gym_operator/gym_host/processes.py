@@ -11,7 +11,8 @@ import ctypes
 import os
 import signal
 import time
-from pathlib import Path
+
+from ..in_pods.processes import all_processes
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -24,9 +25,8 @@ def adopt_orphans() -> None:
 def descendants(root: int | None = None) -> list[int]:
     """Process ids of all living descendants of `root` (default: this process), zombies included."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (parent := _parent_of(entry)) is not None:
-            children.setdefault(parent, []).append(int(entry.name))
+    for process in all_processes():
+        children.setdefault(process.parent, []).append(process.pid)
     found: list[int] = []
     queue = [root or os.getpid()]
     while queue:
@@ -34,15 +34,6 @@ def descendants(root: int | None = None) -> list[int]:
         found += below
         queue += below
     return found
-
-
-def _parent_of(entry: Path) -> int | None:
-    try:
-        stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The second field is the name in parentheses, which may itself hold spaces and parentheses.
-    return int(stat.rpartition(")")[2].split()[1])
 
 
 def end_descendants(grace_s: float) -> int:
