@@ -9,6 +9,7 @@ from nhx_gym_operator.controller.observation import PodsRefused
 from nhx_gym_operator.workloads import network, storage
 from support.controller_values import (
     NOW,
+    accepted_status,
     after,
     condition,
     condition_of,
@@ -29,8 +30,10 @@ COLOCATED = {"sandbox": {"mode": "Disabled"}}
 
 
 def prepared(**changes):
+    """A sandboxed job whose first look is over."""
     of = workload()
     values = {
+        "owner": job(status=decide(new(), NOW).status),
         "service": live_service(of),
         "policies": tuple(live(policy) for policy in network.network_policies(of)),
         "claim": live(storage.own_claim(of)),
@@ -61,7 +64,8 @@ def test_both_pods_are_asked_for_together_after_their_secrets():
 
 
 def test_pods_of_several_hosts_are_asked_for_together_each_with_a_secret_of_its_own():
-    shown = kinds(decide(prepared(owner=job(hosts=3)), NOW))
+    placed = decide(new(job(hosts=3)), NOW).status
+    shown = kinds(decide(prepared(owner=job(status=placed, hosts=3)), NOW))
     secrets = [name.rsplit("-", 1)[0] for name in shown[:4]]
     assert secrets == ["Create Secret mcqa-evaluator", *(f"Create Secret mcqa-host-{n}" for n in range(3))]
     assert shown[4:] == ["CreateTogether mcqa-evaluator-1 mcqa-host-0-1 mcqa-host-1-1 mcqa-host-2-1"]
@@ -70,7 +74,22 @@ def test_pods_of_several_hosts_are_asked_for_together_each_with_a_secret_of_its_
 def test_a_colocated_job_needs_no_service():
     decision = decide(new(installation=installation(**COLOCATED)), NOW)
     assert not [action for action in kinds(decision) if "Service" in action]
-    assert kinds(decision)[-1] == "CreateTogether mcqa-gym-tasks-1"
+    placed = new(job(status=decision.status), installation=installation(**COLOCATED))
+    assert kinds(decide(placed, NOW))[-1] == "CreateTogether mcqa-gym-tasks-1"
+
+
+@pytest.mark.parametrize("settings", [{}, COLOCATED])
+def test_where_a_job_runs_is_written_before_anything_runs_there(settings):
+    """An operator that dies in between is followed by one that may place it elsewhere."""
+    decision = decide(new(installation=installation(**settings), service=live_service(workload())), NOW)
+    assert decision.status["placement"]
+    assert not [action for action in kinds(decision) if action.startswith("Create")]
+
+
+def test_a_job_with_pods_was_accepted_whether_or_not_its_operator_lived_to_say_so():
+    waiting = condition("Accepted", False, "ConfigMapNotFound")
+    decision = decide(observe(job(status=accepted_status(conditions=[waiting]))), NOW)
+    assert holds(decision, "Accepted") and decision.status["phase"] == "Starting"
 
 
 @pytest.mark.parametrize(("settings", "image"), [({}, "reg/nhx-tasks:1"), (COLOCATED, "reg/nhx-gym-tasks:1")])

@@ -150,6 +150,8 @@ class _Decider:
         self._show(attempt)
         if not self._is_over(attempt):
             self.draft.data.pop("nextAttemptTime", None)
+            # An operator that made the pods may not have lived to say so.
+            self._show_accepted()
         if ended and (stop.has_its_own_end(attempt) or not self._is_over(attempt)):
             self._conclude(attempt, ended)
         elif self._is_over(attempt):
@@ -319,8 +321,9 @@ class _Decider:
             return
         status_fields.show_results(self.draft, workload)
         self.draft.actions += infrastructure.missing(self.observation, workload)
-        if self._is_sandboxed and not workload.cluster_ip:
-            # The Service's answer brings the address, and with it the next look.
+        if self.job.status.placement is None or (self._is_sandboxed and not workload.cluster_ip):
+            # The answers to what is written now bring the next look, and the Service's the address. Nothing runs before
+            # it is written where: an operator that comes after this one might place the job elsewhere.
             return
         self.draft.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
         self.draft.actions.append(CreateTogether(tuple(pods.job_pods(workload))))
@@ -351,8 +354,11 @@ class _Decider:
         if inputs.missing:
             self._wait_for(inputs.missing, deadlines.of_inputs(self.timeouts), AcceptedReason.INPUTS_TIMEOUT)
             return None
-        self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, placement.describe(self.draft.data))
+        self._show_accepted()
         return workload_of(self.observation, self.draft.data, number)
+
+    def _show_accepted(self) -> None:
+        self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, placement.describe(self.draft.data))
 
     def _wait_for(
         self,
