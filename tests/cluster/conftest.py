@@ -31,9 +31,12 @@ _numbers = count(1)
 class OperatorThread(threading.Thread):
     """An operator with a thread and a loop of its own, as in a process of its own."""
 
-    def __init__(self, kubeconfig: str, installation: Installation, identity: str = "") -> None:
+    def __init__(
+        self, kubeconfig: str, installation: Installation, identity: str = "", health_port: int | None = None
+    ) -> None:
         super().__init__(name=f"operator {identity}", daemon=True)
         self._identity = identity
+        self._health_port = health_port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kubeconfig = kubeconfig
         self._installation = installation
@@ -50,7 +53,9 @@ class OperatorThread(threading.Thread):
     async def _operate(self) -> None:
         configuration = await load_configuration(self._kubeconfig)
         self._loop = asyncio.get_running_loop()
-        self._operator = Operator(self._installation, configuration, health_endpoint=None, identity=self._identity)
+        self._operator = Operator(
+            self._installation, configuration, health_port=self._health_port, identity=self._identity
+        )
         self._made.set()
         await self._operator.run()
 
@@ -109,16 +114,19 @@ async def world(kubeconfig: Path) -> AsyncIterator[World]:
 def operating(kubeconfig: Path, world: World, rights: Rights) -> Callable[..., Any]:
     """`with operating(**settings):` runs an operator that serves the test's namespace, with the rights that the chart
     gives it for that. A call that they don't allow fails the test, whatever the operator made of the refusal. Several
-    at once need a Lease, and each an `identity`."""
+    at once need a Lease, and each an `identity`. `through` is a kubeconfig that leads to the API server another way."""
 
     @contextmanager
-    def run(*, identity: str = "", **changes: Any) -> Iterator[OperatorThread]:
+    def run(
+        *, identity: str = "", through: Path | None = None, health_port: int | None = None, **changes: Any
+    ) -> Iterator[OperatorThread]:
         changes.setdefault("watchNamespaces", [world.namespace])
         chosen = settings(**changes)
         granted = rights.grant(chosen)
         since = rights.mark()
         installation = Installation(chosen, KEY, ApiAddresses(("198.18.48.1", 443)))
-        process = OperatorThread(str(operators_kubeconfig(kubeconfig)), installation, identity)
+        path = through or operators_kubeconfig(kubeconfig)
+        process = OperatorThread(str(path), installation, identity, health_port)
         process.start()
         try:
             process.wait_until_ready()

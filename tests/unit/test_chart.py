@@ -15,6 +15,7 @@ import yaml
 
 from nhx_gym_operator.api import egress
 from nhx_gym_operator.api.constants import MEASUREMENT_LABEL, MEASUREMENT_OF_SANDBOX
+from nhx_gym_operator.controller import health
 from nhx_gym_operator.controller.caches import KINDS
 from nhx_gym_operator.controller.measuring.step import names
 from nhx_gym_operator.controller.settings import Sandbox, Settings, Timeouts
@@ -303,8 +304,10 @@ def test_the_demo_model_passes_the_restricted_standard_too():
 def test_the_operator_is_probed_where_it_answers():
     (container,) = pod()["spec"]["containers"]
     assert container["ports"] == [{"name": "health", "containerPort": 8088}]
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
+    asked = {probe: container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    lives, sees = {"path": health.LIVES_PATH, "port": "health"}, {"path": health.SEES_PATH, "port": "health"}
+    assert asked == {"startupProbe": lives, "livenessProbe": lives, "readinessProbe": sees}
+    assert container["ports"][0]["containerPort"] == health.HEALTH_PORT
 
 
 def test_one_operator_runs_unless_more_are_asked_for_and_an_old_one_goes_first():

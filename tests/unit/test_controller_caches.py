@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nhx_gym_operator.controller.caches import Caches
+from nhx_gym_operator.controller.caches import BLIND_SECONDS, Caches
 from nhx_gym_operator.controller.kube import EVENTS, JOBS, PODS, ApiError
 from support.controller_values import UID, host, live, workload
 
@@ -187,3 +187,51 @@ def test_pods_of_a_job_that_is_gone_are_not_remembered(caches):
     caches.handle(PODS, "ADDED", pod(5))
     caches.handle(PODS, "DELETED", pod(6))
     assert caches.ghosts(UID) == []
+
+
+async def test_an_operator_that_has_listed_nothing_is_blind(caches):
+    assert "agentevaljobs" in caches.blindness()
+    await caches.prime(Lists())
+    assert caches.blindness() == ""
+
+
+async def test_it_is_blind_when_a_list_fails_for_long_and_sees_again_when_it_succeeds(caches, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("nhx_gym_operator.controller.caches.monotonic", lambda: now)
+    api = Lists()
+    await caches.prime(api)
+    api.items["pods"] = ApiError(500, "InternalError", "etcd is away")
+    now = BLIND_SECONDS - 1
+    await verified_once(caches, api, monkeypatch)
+    assert caches.blindness() == ""
+    now += 2
+    assert caches.blindness() == "pods were last listed 91 s ago: 500 InternalError: etcd is away"
+    api.items["pods"] = []
+    await verified_once(caches, api, monkeypatch)
+    assert caches.blindness() == ""
+
+
+async def verified_once(caches, api, monkeypatch):
+    monkeypatch.setattr("nhx_gym_operator.controller.caches.VERIFY_SECONDS", 0.01)
+    verifying = asyncio.create_task(caches.keep_verified(api))
+    await asyncio.sleep(0.05)
+    verifying.cancel()
+
+
+async def test_a_list_that_fails_is_asked_for_again_in_pauses_that_grow(caches, monkeypatch):
+    module = "nhx_gym_operator.controller.caches"
+    monkeypatch.setattr(f"{module}.VERIFY_SECONDS", 0.01)
+    monkeypatch.setattr(f"{module}._FAILED_BASE_SECONDS", 0.05)
+    api, asked = Lists(pods=ApiError(500, "", "etcd")), []
+    real = api.list
+
+    async def counted(resource, namespace, **more):
+        if resource is PODS:
+            asked.append(resource)
+        return await real(resource, namespace, **more)
+
+    api.list = counted
+    verifying = asyncio.create_task(caches.keep_verified(api))
+    await asyncio.sleep(0.6)
+    verifying.cancel()
+    assert 2 <= len(asked) <= 5

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nhx_gym_operator.controller import metrics
-from nhx_gym_operator.controller.metrics import UsageMetrics
+from nhx_gym_operator.controller.metrics import OperatorMetrics, UsageMetrics
 
 USED = {
     "calls": 3,
@@ -73,3 +73,11 @@ def test_names_that_users_make_up_are_not_told_apart_without_end(
     assert scraped.value("nhx_model_calls_total", result="answered", model="org/m-0") == 2
     assert scraped.value("nhx_model_calls_total", result="answered", model=metrics.OTHER_MODELS) == 47
     assert len(generate_latest(scraped.registry).splitlines()) < 100
+
+
+def test_whether_an_operator_acts_is_what_it_is_at_the_time_of_the_scrape() -> None:
+    registry, holds = CollectorRegistry(), True
+    OperatorMetrics(registry).leads(lambda: holds)
+    assert registry.get_sample_value("nhx_operator_leads") == 1.0
+    holds = False
+    assert registry.get_sample_value("nhx_operator_leads") == 0.0

@@ -271,6 +271,15 @@ class MeasurementReason(StrEnum):
     """The measurement came to no verdict: jobs that need a sandbox wait."""
 
 
+class StatusReason(StrEnum):
+    """Reasons of events about a status that could not be written."""
+
+    STATUS_REFUSED = "StatusRefused"
+    """The definition (CRD) in the cluster does not take the status, or a part of it: it is of another release than the
+    operator. Apply the operator's CRDs. What only people read is left out of a job's status meanwhile; without more
+    than that the job waits."""
+
+
 class NoticeReason(StrEnum):
     """Reasons of `RowsCollapsed`, `PromptsMissing`, `RowFieldsMissing`, `ModelCallsUnplaced`, `ModelAnsweredAs` and
     `ModelInDoubt`."""

@@ -56,7 +56,12 @@ def render() -> str:
             f"| `{reason}` | {_cell(text)} | {_cell(_to_do(reason))} |" for reason, text in meanings(enum).items()
         ]
         lines.append("")
-    for enum in (conditions.FileSetConditionType, conditions.FileSetReason, conditions.MeasurementReason):
+    for enum in (
+        conditions.FileSetConditionType,
+        conditions.FileSetReason,
+        conditions.MeasurementReason,
+        conditions.StatusReason,
+    ):
         column = "reason" if enum.__name__.endswith("Reason") else "type"
         lines += [f"## {_title(enum)}", "", *_meanings_only(enum, column)]
     return "\n".join(lines)

@@ -67,10 +67,12 @@ class Actor:
                 await self._delete_job(action)
         return None
 
-    async def write_status(self, raw: Manifest, status: Manifest) -> bool:
-        """Writes what differs of a job's or a FileSet's status; False if nothing does. The patch holds the
-        resource version that the decision was made from, so that one from old news becomes a conflict."""
-        patch = merge_patch(raw.get("status") or {}, status)
+    async def write_status(self, raw: Manifest, status: Manifest, without: frozenset[str] = frozenset()) -> bool:
+        """Writes what differs of a job's or a FileSet's status, but for the fields in `without`; False if nothing does.
+        The patch holds the resource version that the decision was made from, so that one from old news becomes a
+        conflict."""
+        differs = merge_patch(raw.get("status") or {}, status)
+        patch = {field: value for field, value in differs.items() if field not in without}
         if not patch:
             return False
         metadata = raw["metadata"]

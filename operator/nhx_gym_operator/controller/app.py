@@ -11,25 +11,37 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import repeat
 from typing import Any
 
 import kopf
 from kubernetes.aio.client import Configuration
 
-from . import caches, clock, kopf_reader, metrics
+from . import caches, clock, health, kopf_reader, metrics
 from .kube import PAGE, ApiError, KubeClient, Resource
 from .leadership import Leadership, LeaseLost
 from .reconciler import Reconciler
 from .settings import Installation
 
-HEALTH_ENDPOINT = "http://0.0.0.0:8088/healthz"
+RECONNECT_SECONDS = 1.0
+"""Before a watch that ended is taken up again. With kopf's own, 0.1, watches that each end at once cost a hundred
+requests a second."""
 LOGIN_SECONDS = 240
 """kopf asks for credentials again after so long: a service account's token is renewed in its file."""
 
 logger = logging.getLogger(__name__)
+
+
+class _Pauses:
+    """Between tries of a list or watch that failed, in seconds. kopf's own come to an end after a minute, and the
+    operator with them: an API server that is away for longer would have it start again and again."""
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (1, 1, 2, 3, 5, 8)
+        yield from repeat(15)
 
 
 class Operator:
@@ -40,17 +52,17 @@ class Operator:
         installation: Installation,
         configuration: Configuration,
         *,
-        health_endpoint: str | None = HEALTH_ENDPOINT,
+        health_port: int | None = health.HEALTH_PORT,
         identity: str = "",
     ) -> None:
         """`identity` is what the Lease calls this process; by default its host's name, in a cluster the pod's."""
         self._installation = installation
         self._configuration = configuration
-        self._health_endpoint = health_endpoint
+        self._health_port = health_port
         self._registry = kopf.OperatorRegistry()
         self._stop = threading.Event()
         self._ready = threading.Event()
-        self._loop_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._api: KubeClient | None = None
         self._reconciler: Reconciler | None = None
         self._identity = identity or socket.gethostname()
@@ -72,6 +84,8 @@ class Operator:
         kopf_reader.install()
         self._register()
         namespaces = self._installation.settings.watch_namespaces
+        # From the first moment, and not kopf's own, which is green whatever happens.
+        served = await health.serve(self._health_port, self._blindness) if self._health_port else None
         try:
             await kopf.operator(
                 registry=self._registry,
@@ -79,15 +93,19 @@ class Operator:
                 standalone=True,
                 clusterwide=not namespaces,
                 namespaces=namespaces,
-                liveness_endpoint=self._health_endpoint,
                 stop_flag=self._stop,
                 ready_flag=self._ready,
             )
         finally:
             # A failed start cleans nothing up.
             self._stop.set()
+            if served is not None:
+                await served.cleanup()
         if self._failure is not None:
             raise self._failure
+
+    def _blindness(self) -> str:
+        return self._reconciler.caches.blindness() if self._reconciler else "the operator has listed nothing yet"
 
     def _kopf_settings(self) -> kopf.OperatorSettings:
         settings = kopf.OperatorSettings()
@@ -95,6 +113,8 @@ class Operator:
         settings.watching.chunk_size = PAGE
         # Watching CRDs and namespaces would take rights that the operator has no other use for.
         settings.scanning.disabled = True
+        settings.networking.error_backoffs = _Pauses()
+        settings.watching.reconnect_backoff = RECONNECT_SECONDS
         for kind in caches.KINDS:
             selector = (kind.resource.group, kind.resource.version, kind.resource.plural)
             if kind.labels:
@@ -141,19 +161,24 @@ class Operator:
         port = self._installation.settings.metrics_port
         if port is not None:
             self._stop_metrics = metrics.serve(port)
-        self._loop_task = asyncio.create_task(self._act(self._reconciler, self._api), name="reconciler")
-        self._loop_task.add_done_callback(self._ended)
+        self._tasks = [
+            # Of an operator that waits for its turn too.
+            asyncio.create_task(self._reconciler.caches.keep_verified(self._api), name="cache verification"),
+            asyncio.create_task(self._act(self._reconciler, self._api), name="reconciler"),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
         logger.info("The operator is ready")
 
     def _may_write(self) -> Callable[[], bool]:
         """Whether this process may change anything, as the Lease says; without one it always may."""
         lease = self._installation.settings.lease
         if lease is None:
-            return lambda: True
+            return metrics.OPERATOR.leads(lambda: True)
         # Connections of its own: renewals do not queue behind anything else, and are not gated by themselves.
         self._lease_api = KubeClient(self._configuration)
         self._leadership = Leadership(self._lease_api, lease, self._identity)
-        return self._leadership.holds
+        return metrics.OPERATOR.leads(self._leadership.holds)
 
     async def _act(self, reconciler: Reconciler, api: KubeClient) -> None:
         """Decides and acts while it may. An operator that waits for its turn keeps its caches filled."""
@@ -188,9 +213,10 @@ class Operator:
     async def _clean_up(self, **_: Any) -> None:
         # kopf waits for the flag in a thread, and neither it nor the loop ends before that thread does.
         self._stop.set()
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            await asyncio.wait([self._loop_task], timeout=10)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10)
         self._stop_metrics()
         if self._leadership is not None:
             await self._leadership.release()

@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from ..api.constants import JOB_UID_LABEL, MANAGED_BY, MANAGED_BY_LABEL
@@ -34,6 +35,10 @@ Manifest = dict[str, Any]
 Listener = Callable[[Resource, Manifest], None]
 
 VERIFY_SECONDS = 60.0
+BLIND_SECONDS = 90.0
+"""Without a list of a kind for so long, what is known of it counts as nothing: one that should have come has not."""
+_FAILED_BASE_SECONDS, _FAILED_LIMIT_SECONDS = 2.0, 30.0
+"""Pauses between tries of lists that failed."""
 RELIST_DEBOUNCE_SECONDS = 1.0
 PRIME_SECONDS = 120.0
 """An API server that starts answers 429 and 503 for a while, and 404 for a CRD that was just made."""
@@ -161,6 +166,9 @@ class Caches:
         self._ghosts: dict[str, dict[str, Manifest]] = {}
         self._stale: set[Resource] = set()
         self._wake = asyncio.Event()
+        self._began = monotonic()
+        self._listed: dict[Resource, float] = {}
+        self._trouble: dict[Resource, str] = {}
 
     def __getitem__(self, resource: Resource) -> Store:
         return self._stores[resource]
@@ -199,12 +207,25 @@ class Caches:
                     logger.info("Listing %s failed, trying again: %s", kind.resource.plural, error)
                     await asyncio.sleep(1.0)
 
+    def blindness(self) -> str:
+        """Which kind was not listed for too long, and why; empty if none."""
+        now = monotonic()
+        for kind in KINDS:
+            ago = now - self._listed.get(kind.resource, self._began)
+            if ago > BLIND_SECONDS or kind.resource not in self._listed:
+                trouble = self._trouble.get(kind.resource, "no answer yet")
+                return f"{kind.resource.plural} were last listed {ago:.0f} s ago: {trouble}"
+        return ""
+
     async def keep_verified(self, api: KubeClient) -> None:
-        """Compares stores with lists for ever: a noticed re-list at once, everything every minute."""
+        """Compares stores with lists for ever: a noticed re-list at once, everything every minute, and what failed
+        after a pause that grows."""
+        failures = 0
         while True:
             kinds: Iterable[Kind]
+            pause = min(_FAILED_LIMIT_SECONDS, _FAILED_BASE_SECONDS * 2 ** min(failures - 1, 8))
             try:
-                async with asyncio.timeout(VERIFY_SECONDS):
+                async with asyncio.timeout(pause if failures else VERIFY_SECONDS):
                     await self._wake.wait()
                 await asyncio.sleep(RELIST_DEBOUNCE_SECONDS)
                 kinds = [kind for kind in KINDS if kind.resource in self._stale]
@@ -212,23 +233,31 @@ class Caches:
                 kinds = KINDS
             self._wake.clear()
             self._stale.clear()
+            failed = False
             for kind in kinds:
                 try:
                     await self._verify(api, kind)
                 except ApiError as error:
+                    failed = True
                     logger.warning("Listing %s failed, trying again: %s", kind.resource.plural, error)
+            failures = failures + 1 if failed else 0
 
     async def _verify(self, api: KubeClient, kind: Kind) -> None:
         store = self._stores[kind.resource]
         for namespace in self._namespaces:
             before = store.versions()
-            answer = await api.list(kind.resource, namespace, labels=kind.labels, fields=kind.fields)
+            try:
+                answer = await api.list(kind.resource, namespace, labels=kind.labels, fields=kind.fields)
+            except ApiError as error:
+                self._trouble[kind.resource] = str(error)
+                raise
             for item in answer["items"]:
                 item.setdefault("kind", kind.resource.kind)
                 item.setdefault("apiVersion", kind.resource.api_version)
             dropped = store.replace(None if namespace is None else [namespace], before, answer["items"])
             if dropped:
                 logger.info("%d %s had vanished unseen", dropped, kind.resource.plural)
+        self._listed[kind.resource] = monotonic()
 
     def _changed(self, resource: Resource, obj: Manifest) -> None:
         uid = obj["metadata"]["uid"]

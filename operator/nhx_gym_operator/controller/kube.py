@@ -77,12 +77,16 @@ def resource_of(manifest: Mapping[str, Any]) -> Resource:
 class ApiError(Exception):
     """An answer of the API server that is not a success; `message` is the server's own."""
 
-    def __init__(self, status: int, reason: str, message: str, causes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, causes: tuple[str, ...] = (), fields: tuple[str, ...] = ()
+    ) -> None:
+        """`fields` are paths in the object that was sent, such as `status.conditions[0].type`."""
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
         self.causes = causes
+        self.fields = fields
 
     @property
     def not_found(self) -> bool:
@@ -101,6 +105,11 @@ class ApiError(Exception):
         return self.status == 403
 
     @property
+    def invalid(self) -> bool:
+        """The object is not what its definition asks for: sent again, it is refused again."""
+        return self.status == 422
+
+    @property
     def namespace_ends(self) -> bool:
         """The namespace is being deleted and takes nothing new."""
         return self.forbidden and "NamespaceTerminating" in self.causes
@@ -108,8 +117,8 @@ class ApiError(Exception):
     @property
     def may_pass(self) -> bool:
         """No connection, throttled, or a failure of the server's own: worth another try. So is 404 to a
-        list, whose CRD may be about to be served."""
-        return self.status in (0, 404, 408, 429) or self.status >= 500
+        list, whose CRD may be about to be served, and 410 to a page of one that came too late."""
+        return self.status in (0, 404, 408, 410, 429) or self.status >= 500
 
 
 async def load_configuration(kubeconfig: str | None = None) -> client.Configuration:
@@ -263,6 +272,7 @@ def _error(status: int, data: bytes) -> ApiError:
             answer.get("reason") or "",
             answer.get("message") or "",
             tuple(cause.get("reason", "") for cause in causes),
+            tuple(cause.get("field", "") for cause in causes),
         )
     except (ValueError, AttributeError):
         return ApiError(status, "", data.decode(errors="replace")[:500])

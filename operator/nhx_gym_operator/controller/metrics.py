@@ -80,6 +80,28 @@ def _counts(usage: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(field, value) for field, value in usage.items() if isinstance(value, int | float)]
 
 
+class OperatorMetrics:
+    """About the operator itself."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._leads = Gauge(
+            "nhx_operator_leads",
+            "Whether this operator acts: 1 yes, 0 no, another one holds the Lease or nobody does.",
+            registry=registry,
+        )
+        self.refused_statuses = Counter(
+            "nhx_status_refused",
+            "Statuses, or parts of them, that the definition in the cluster does not take.",
+            registry=registry,
+        )
+
+    def leads[Answer: Callable[[], bool]](self, holds: Answer) -> Answer:
+        """Asked whenever somebody scrapes: a Lease runs out without anybody telling."""
+        self._leads.set_function(lambda: float(holds()))
+        return holds
+
+
+OPERATOR = OperatorMetrics()
 SANDBOX = SandboxMetrics()
 USAGE = UsageMetrics()
 """The process's own."""

@@ -45,11 +45,12 @@ class WorkQueue[Key: Hashable]:
             earlier.cancel()
         self._timers[key] = loop.call_at(due, self._due, key)
 
-    def add_after_failure(self, key: Key) -> float:
-        """Hands the key out after a pause that doubles with each failure; returns the pause."""
+    def add_after_failure(self, key: Key, limit: float | None = None) -> float:
+        """Hands the key out after a pause that doubles with each failure, up to `limit` or the queue's own; returns the
+        pause."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        pause = min(self._limit, self._base * 2 ** min(failures, 32))
+        pause = min(limit or self._limit, self._base * 2 ** min(failures, 32))
         self.add_after(key, pause)
         return pause
 

@@ -32,12 +32,15 @@ from .progress import ProgressPoller
 from .queue import WorkQueue
 from .settings import Installation
 from .staging_reports import StagingReport
+from .status_writer import StatusWriter
 
 Manifest = dict[str, Any]
 
 WORKERS = 8
 REFUSAL_BASE_SECONDS = 1.0
 REFUSAL_LIMIT_SECONDS = 30.0
+INVALID_LIMIT_SECONDS = 600.0
+"""Of the pause after a status that was refused: nothing but another definition mends that."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +70,7 @@ class Reconciler:
         self._monitor = Monitor(installation, api, self._inputs, self._enqueue_unplaced)
         self._observer = Observer(installation, self.caches, self._inputs, self._monitor.standing)
         self._actor = Actor(api, self.caches)
+        self._statuses = StatusWriter(self._actor, api, now)
         self._poller = ProgressPoller(lambda uid: self._queue.add(Key(Subject.JOB, uid)))
         self._refusals: dict[str, tuple[int, PodsRefused]] = {}
         self._reports: dict[str, StagingReport] = {}
@@ -76,7 +80,6 @@ class Reconciler:
         """Works until cancelled, and may be called again then. The caches must have been primed."""
         self._enqueue_all()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.caches.keep_verified(self._api), name="cache verification")
             tasks.create_task(self._poller.run(), name="progress poller")
             tasks.create_task(self._monitor.run(), name="sandbox measurement")
             for number in range(WORKERS):
@@ -88,7 +91,7 @@ class Reconciler:
             try:
                 again = await self._reconcile(key)
             except ApiError as error:
-                pause = self._queue.add_after_failure(key)
+                pause = self._queue.add_after_failure(key, INVALID_LIMIT_SECONDS if error.invalid else None)
                 level = logging.DEBUG if error.conflict or error.namespace_ends else logging.WARNING
                 logger.log(level, "%s %s: %s; again in %.1f s", key.subject, key.uid, error, pause)
             except Exception:
@@ -119,7 +122,8 @@ class Reconciler:
         self._poller.watch(uid, decision.poll)
         self._pass_on(raw["metadata"]["namespace"], decision.staged)
         again = await self._perform(uid, decision)
-        await self._write_job_status(raw, decision.status)
+        if "deletionTimestamp" not in raw["metadata"]:
+            await self._write_job_status(raw, decision.status)
         return min((seconds for seconds in (again, decision.requeue_after) if seconds is not None), default=None)
 
     async def _perform(self, uid: str, decision: Decision) -> float | None:
@@ -151,7 +155,7 @@ class Reconciler:
 
     async def _write_job_status(self, raw: Manifest, status: Manifest) -> None:
         try:
-            changed = await self._actor.write_status(raw, status)
+            changed = await self._statuses.write(raw, status)
         except ApiError as error:
             if error.not_found:
                 return
@@ -172,6 +176,7 @@ class Reconciler:
         raw = self.caches[FILESETS].get(uid)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             self._reports.pop(uid, None)
+            self._statuses.forget(uid)
             return None
         try:
             file_set = FileSet.model_validate(raw)
@@ -181,7 +186,7 @@ class Reconciler:
             return None
         content = await self._inputs.content_of(file_set)
         status = file_set_status(file_set, content, self._reports.get(uid), self._now())
-        await self._actor.write_status(raw, status)
+        await self._statuses.write(raw, status)
         resolved = status["conditions"][0]["status"] == "True"
         return RESOLVED_AGAIN_SECONDS if resolved else UNRESOLVED_AGAIN_SECONDS
 
@@ -198,6 +203,7 @@ class Reconciler:
 
     def _forget(self, uid: str) -> None:
         self._refusals.pop(uid, None)
+        self._statuses.forget(uid)
         self._poller.forget(uid)
         self.caches.forget_job(uid)
         self._queue.forget(Key(Subject.JOB, uid))
