@@ -27,7 +27,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 
 .PHONY: test
 test: lint programs ## all tests
-	$(MAKE) --jobs=2 --output-sync=line test-layers test-unit test-cluster
+	$(MAKE) --jobs=2 --output-sync=line test-faults test-unit test-cluster
 	$(MAKE) test-e2e
 
 .PHONY: test-unit
@@ -39,13 +39,13 @@ test-cluster: $(VENV)/installed cluster ## the control loop against a real API s
 	$(PYTEST) --numprocesses=3 --dist=worksteal tests/cluster
 
 .PHONY: test-e2e
-test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, attacks from inside, and chaos
+test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, and attacks from inside
 	$(PYTEST) tests/e2e tests/security
-	$(PYTEST) tests/chaos
 
-.PHONY: test-layers
-test-layers: $(VENV)/installed cluster images ## the sandbox's layers taken away in turn: mostly waits, with no Gym in it
+.PHONY: test-faults
+test-faults: $(VENV)/installed cluster images ## the sandbox's layers taken away, parts killed under jobs: mostly waits
 	$(PYTEST) tests/layers
+	$(PYTEST) tests/chaos
 
 .PHONY: nightly
 nightly: test-helm3 test-checks test-named-cluster test-nightly chaos environments ## what `make test` leaves out
