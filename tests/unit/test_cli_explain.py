@@ -12,6 +12,7 @@ import pytest
 
 from nhx_gym_operator.api import conditions, outcome
 from nhx_gym_operator.cli import advice, explain, local_files
+from nhx_gym_operator.cli.advice import by_reason
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client.jobs import Job
 from support.cli_values import SPEC, call, condition, evaluator, host, job
@@ -67,7 +68,7 @@ def test_what_to_do_names_the_users_own_objects(cluster):
 )
 def test_a_job_goes_on_when_what_it_names_is_made_and_never_by_a_change_of_the_job(reason):
     lines = advice.ADVICE[reason]
-    before, after = lines[: lines.index(advice._GOES_ON)], lines[lines.index(advice._GOES_ON) + 1 :]
+    before, after = lines[: lines.index(by_reason.GOES_ON)], lines[lines.index(by_reason.GOES_ON) + 1 :]
 
     assert not any("in the job" in line for line in before)
     assert any("delete the job and apply it again" in line for line in after)
@@ -507,7 +508,7 @@ def test_a_job_of_another_controller_is_said_to_be_one(cluster):
 @pytest.mark.parametrize("reason", [reason for family in FAMILIES for reason in family])
 def test_every_reason_has_its_advice_or_needs_none(reason: StrEnum):
     assert (reason in advice.ADVICE) != (reason in advice.SELF_EXPLAINED), (
-        f"say in cli/advice.py what to do about {reason!r}, or list it in SELF_EXPLAINED"
+        f"say in cli/advice/by_reason.py what to do about {reason!r}, or list it in SELF_EXPLAINED"
     )
 
 
