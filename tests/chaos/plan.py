@@ -49,6 +49,7 @@ class Job:
     rows: int
     repeats: int
     concurrency: int
+    hosts: int = 1
 
     @property
     def rollouts(self) -> set[tuple[int, int]]:
@@ -156,7 +157,9 @@ def make(seed: int, size: Size) -> Plan:
 
 
 def _job(dice: random.Random, number: int, where: Where) -> Job:
-    return Job(f"job-{number:03}", where, dice.randint(4, ROWS), dice.randint(1, 2), dice.randint(1, 4))
+    rows, repeats, concurrency = dice.randint(4, ROWS), dice.randint(1, 2), dice.randint(1, 4)
+    hosts = 2 if where is Where.LIGHT and dice.random() < 0.25 else 1
+    return Job(f"job-{number:03}", where, rows, repeats, concurrency, hosts)
 
 
 def _may_befall(kind: Kind, job: Job) -> bool:

@@ -276,10 +276,12 @@ class Player:
 
     def _check_collected(self, job: Job, hit: Hit, recorded: list[tuple[int, int]]) -> None:
         """What was unfinished when something died was collected from then on, and nothing else."""
-        if job.where is Where.LIGHT and hit.fault.kind in LOSSES:
-            hit.collected = {call.rollout for call in self._model.calls_of(job.name, since=hit.over) if call.rollout}
-        else:
-            hit.collected = set(recorded) - hit.recorded
+        asked = {call.rollout for call in self._model.calls_of(job.name, since=hit.over) if call.rollout}
+        # Of two hosts the other one goes on with what it has, and asks nothing again.
+        died = job.where is Where.LIGHT and hit.fault.kind in LOSSES and job.hosts == 1
+        hit.collected = asked if died else set(recorded) - hit.recorded
+        if asked & hit.recorded:
+            self._problem(job, f"{hit.fault.kind}: recorded already, and asked again: {sorted(asked & hit.recorded)}")
         if hit.collected != hit.unfinished:
             words = f"{sorted(hit.unfinished)} were unfinished, and {sorted(hit.collected)} were collected"
             self._problem(job, f"{hit.fault.kind}: {words}")

@@ -159,7 +159,7 @@ def inputs(namespace: str, jobs: list[Job]) -> list[Object]:
     return [keys, manifests.config_map(namespace, ROWS, {"rows.jsonl": rows_text()})]
 
 
-def manifest(job: Job, model_url: str, namespace: str, **spec: Any) -> Object:
+def manifest(job: Job, model_url: str, namespace: str) -> Object:
     target = {
         "agent": "simple_agent",
         "agentConfig": "responses_api_agents/simple_agent/configs/simple_agent.yaml",
@@ -179,7 +179,7 @@ def manifest(job: Job, model_url: str, namespace: str, **spec: Any) -> Object:
     }
     made = manifests.job(namespace, job.name, {"configMap": {"name": ROWS, "key": "rows.jsonl"}}, target, policy)
     made["spec"]["tasks"]["limit"] = job.rows
-    made["spec"] |= spec
+    made["spec"] |= {"hosts": job.hosts} if job.hosts > 1 else {}
     return made
 
 
