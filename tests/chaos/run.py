@@ -87,7 +87,7 @@ class Player:
             self._until_all_ended(began + deadline_seconds)
             self.played.seconds = time.monotonic() - began
             self._writes.note()
-            self.played.writes = dict(self._writes.by_resource())
+            self.played.writes = dict(self._writes.by_verb())
             self._recoveries()
             for job in self._plan.jobs:
                 self._check(job)

@@ -33,10 +33,10 @@ class Writes:
 
     def restarted(self) -> None:
         """What was noted last belongs to an API server that is gone; the next one counts from 0."""
-        self._before = self.by_resource()
+        self._before = self.by_verb()
         self._start = self._now = Counter()
 
-    def by_resource(self) -> Counter[str]:
+    def by_verb(self) -> Counter[str]:
         return self._before + (self._now - self._start)
 
 
@@ -52,5 +52,5 @@ def _counted() -> Counter[str]:
                 else not labels.get("subresource")
             )
             if own and labels.get("verb") in _COUNTED.get(resource, ()):
-                found[resource] += int(float(match[2]))
+                found[f"{labels['verb']} {resource}"] += int(float(match[2]))
     return found
