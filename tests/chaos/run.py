@@ -183,8 +183,7 @@ class Player:
 
     def _kill_operator(self, fault: Fault, release: Release) -> Hit:
         """The one that acts; it is over when another one holds the Lease, or itself again."""
-        holder = patiently(release.lease)["holderIdentity"]
-        process = node.process_of(patiently(release.operators)[holder], "operator")
+        _, process = release.leader()
         hit = Hit(fault, time.monotonic())
         node.kill(process)
         node.until_gone(process)

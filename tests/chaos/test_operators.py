@@ -15,28 +15,11 @@ from chaos import node, world
 from chaos.model import Model
 from chaos.plan import Job, Where
 from chaos.world import LIGHT
-from devcluster.processes import Identity
 from support import cluster
 from support.job_watch import JobWatch, phase
 
 FAIL_OVER_SECONDS = 20
 END_SECONDS = 240
-READY_SECONDS = 120
-
-
-def leader() -> tuple[str, Identity]:
-    """The operator that acts, and its process, once there are two."""
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
-        holder, pods = LIGHT.lease().get("holderIdentity"), LIGHT.operators()
-        if holder in pods and len(pods) == 2 and all(_is_ready(pod) for pod in pods.values()):
-            return holder, node.process_of(pods[holder], "operator")
-        assert time.monotonic() < deadline, f"the Lease is held by {holder!r}, and there are the operators {list(pods)}"
-        time.sleep(0.5)
-
-
-def _is_ready(pod: cluster.Object) -> bool:
-    return all(status["ready"] for status in pod["status"].get("containerStatuses", [{"ready": False}]))
 
 
 @contextmanager
@@ -86,7 +69,7 @@ def test_a_killed_leader_is_followed_within_twenty_seconds(
     light: None, model: Model, watch: JobWatch, seen: str
 ) -> None:
     """By the other one, or by itself in its restarted container, whoever comes first."""
-    _, process = leader()
+    _, process = LIGHT.leader()
     some = jobs("killed")
     cluster.apply(*world.inputs(LIGHT.jobs, some))
     submit(some[:2], model)
@@ -106,7 +89,7 @@ def test_a_frozen_leader_is_followed_by_the_other_and_acts_no_more(
     light: None, model: Model, watch: JobWatch, seen: str
 ) -> None:
     """As on a node out of reach: it is there, cannot let the Lease go, and comes back later."""
-    holder, process = leader()
+    holder, process = LIGHT.leader()
     some = jobs("frozen")
     cluster.apply(*world.inputs(LIGHT.jobs, some))
     submit(some[:2], model)

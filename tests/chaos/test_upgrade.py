@@ -26,7 +26,6 @@ FROZEN = "057abce4bd8b01c45e23778f9f3e22010798b8f2"
 FROZEN_TAG = "frozen"
 END_SECONDS = 300
 IMAGES = ["nhx-gym-operator", "nhx-tasks", LIGHT_IMAGE]
-VALUES = {key: value for key, value in LIGHT.values.items() if key != "replicas"}
 
 pytestmark = pytest.mark.nightly
 
@@ -44,7 +43,7 @@ def earlier(alone: None, tmp_path: Path) -> Iterator[Release]:
     building.build(IMAGES, source=tree, beside=LIGHT_CONTAINERFILE, tag=FROZEN_TAG)
     loading.load(IMAGES, FROZEN_TAG)
     world.build_light_image()
-    release = Release("nhx-chaos-upgrade", VALUES, chart=tree / CHART.relative_to(ROOT), tag=FROZEN_TAG)
+    release = Release("nhx-chaos-upgrade", LIGHT.values, chart=tree / CHART.relative_to(ROOT), tag=FROZEN_TAG)
     world.apply_crds(tree / "crds")
     try:
         with world.installed(release):
