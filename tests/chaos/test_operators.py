@@ -19,7 +19,7 @@ from support import cluster
 from support.job_watch import JobWatch, phase
 
 FAIL_OVER_SECONDS = 20
-END_SECONDS = 240
+END_SECONDS = 600
 
 
 @contextmanager

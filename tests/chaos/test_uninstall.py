@@ -13,7 +13,7 @@ from support import cluster
 from support.job_watch import JobWatch, phase
 
 GONE_SECONDS = 60
-END_SECONDS = 240
+END_SECONDS = 600
 _KINDS = "deployments,replicasets,pods,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies"
 """All that is there but the Lease, which the operators made and nobody removes."""
 

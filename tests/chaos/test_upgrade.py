@@ -24,7 +24,7 @@ from support.job_watch import JobWatch, condition, phase
 FROZEN = "057abce4bd8b01c45e23778f9f3e22010798b8f2"
 """A commit from before operators had a Lease: chart, CRDs, operator, evaluator and host are all of it."""
 FROZEN_TAG = "frozen"
-END_SECONDS = 300
+END_SECONDS = 600
 IMAGES = ["nhx-gym-operator", "nhx-tasks", LIGHT_IMAGE]
 
 pytestmark = pytest.mark.nightly
