@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from cluster.world import World
-from nhx_gym_operator.api.wire.reports import Outcome
+from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE, Outcome
 from nhx_gym_operator.controller import clock, podview
 from nhx_gym_operator.controller.caches import KINDS
 from nhx_gym_operator.controller.kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient
@@ -31,6 +31,8 @@ Object = dict[str, Any]
 PASSES = 40
 """Looks at one job until nothing is left to do. The longest life takes six."""
 JOB = "mcqa"
+MAINS = {"-host-": "gym-host", "-outcome-": "read-outcome"}
+"""Main containers by a part of their pods' names; of all others it is the evaluator's."""
 
 
 class FaultKind(StrEnum):
@@ -138,7 +140,7 @@ class Life:
         for pod in await self.world.names(PODS):
             if not (await self.world.api.get(PODS, self.world.namespace, pod))["spec"].get("nodeName"):
                 await self.world.bind(pod)
-                main = "gym-host" if "-host-" in pod else "agent-evaluate"
+                main = next((main for part, main in MAINS.items() if part in pod), "agent-evaluate")
                 await self.world.report(pod, {main: {"running": {"startedAt": "2026-11-29T12:00:00Z"}}})
         await self.settle()
 
@@ -151,6 +153,15 @@ class Life:
         """A pod goes without a word: its node is gone."""
         await self.world.kill(pod)
         self._lost[pod] += 1
+        await self.settle()
+
+    async def lose_evaluator(self, attempt: int) -> None:
+        """While it ran; and its claim then holds no outcome of it."""
+        await self.lose(f"{JOB}-evaluator-{attempt}")
+        await self.start()
+        words = "its results hold what it recorded, and no outcome"
+        ended = {"exitCode": NO_OUTCOME_EXIT_CODE, "message": words, "finishedAt": "2026-11-29T12:00:01Z"}
+        await self.world.report(f"{JOB}-outcome-{attempt}", {"read-outcome": {"terminated": ended}}, "Failed")
         await self.settle()
 
     async def end_told(self) -> None:
@@ -200,7 +211,7 @@ class Life:
             self._pods[podview.name(pod)].add(podview.uid(pod))
         again = [name for name, uids in self._pods.items() if len(uids) > 1 + self._lost[name]]
         assert not again, f"made twice: {again}"
-        alive = [podview.name(pod) for pod in pods if not podview.is_host(pod) and not podview.has_ended(pod)]
+        alive = [podview.name(pod) for pod in pods if podview.is_evaluator(pod) and not podview.has_ended(pod)]
         assert len(alive) <= 1, f"two evaluators: {alive}"
 
     # The end

@@ -47,7 +47,7 @@ async def lost(life):
     await life.apply()
     for attempt in (1, 2):
         await life.start()
-        await life.lose(f"{JOB}-evaluator-{attempt}")
+        await life.lose_evaluator(attempt)
         await life.end_told()
         await life.later(60)
     await life.start()
@@ -57,7 +57,7 @@ async def lost(life):
 async def lost_for_good(life):
     await life.apply(backoffLimit=0)
     await life.start()
-    await life.lose(f"{JOB}-evaluator-1")
+    await life.lose_evaluator(1)
     await life.end_told()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.api.wire.endpoints import Progress
-from nhx_gym_operator.api.wire.reports import Outcome
+from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE, Outcome
 from nhx_gym_operator.controller import podview
 from nhx_gym_operator.controller.caches import KINDS, Kind
 from nhx_gym_operator.controller.clock import format_time
@@ -286,12 +286,14 @@ class SmallWorld:
 
     def run(self, name: str) -> None:
         pod = self.api.objects[PODS, name]
-        if not podview.is_host(pod):
+        if podview.is_evaluator(pod):
             self.started.add(name)
         self._report(pod, "Running", running())
 
     def end(self, name: str, outcome: Outcome | None, code: int = 1) -> None:
-        """A pod ends; an evaluator with its outcome, or without one."""
+        """A pod ends; an evaluator with its outcome, or without one. What reads one that was left finds none."""
+        if podview.is_reader(self.api.objects[PODS, name]):
+            outcome, code = None, NO_OUTCOME_EXIT_CODE
         good = outcome is not None and outcome.state == "Complete"
         message = encode_outcome(outcome).decode() if outcome else ""
         at = format_time(self.api.now)
@@ -308,7 +310,7 @@ class SmallWorld:
         self.api.remove(PODS, name, at_once=True)
 
     def _report(self, pod: Object, phase: str, state: Object | None, **more: Any) -> None:
-        main = "gym-host" if podview.is_host(pod) else "agent-evaluate"
+        main = pod["spec"]["containers"][0]["name"]
         shown = [{"name": main, "state": state, "imageID": f"x@sha256:{'0' * 64}"}] if state else []
         self.api.change(PODS, podview.name(pod), status={"phase": phase, "containerStatuses": shown, **more})
 

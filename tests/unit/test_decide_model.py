@@ -73,7 +73,7 @@ class World(SmallWorld):
         raise AssertionError(f"it does not settle: {self.api.writes[-20:]}")
 
     def check(self):
-        evaluators = [podview.name(pod) for pod in self.alive() if not podview.is_host(pod)]
+        evaluators = [podview.name(pod) for pod in self.alive() if podview.is_evaluator(pod)]
         assert len(evaluators) <= 1, f"two evaluators: {evaluators}"
         for name in self.started:
             assert self.api.pods_made[name] == 1, f"{name} ran, and was made again"
