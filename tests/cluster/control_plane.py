@@ -25,6 +25,8 @@ TOKEN = "the-tests-own-administrator"
 OPERATOR = "operator"
 """User name of the operator under test. It has no rights but those that `rights` gives it."""
 OPERATOR_TOKEN = "the-operator-under-test"
+USERS = ("alice", "bob")
+"""They have no rights but those that a test gives them."""
 START_SECONDS = 120.0
 """On two busy cores the API server alone takes ten."""
 CONTROLLERS = ",".join(
@@ -40,6 +42,19 @@ CONTROLLERS = ",".join(
 def operators_kubeconfig(kubeconfig: Path) -> Path:
     """Beside an administrator's."""
     return kubeconfig.with_name("operator.kubeconfig")
+
+
+def user_token(name: str) -> str:
+    return f"the-user-{name}"
+
+
+def kubeconfig_of(kubeconfig: Path, name: str, token: str) -> Path:
+    """One like it, for somebody else."""
+    content = yaml.safe_load(kubeconfig.read_text())
+    content["users"][0]["user"] = {"token": token}
+    path = kubeconfig.with_name(f"{name}.kubeconfig")
+    path.write_text(yaml.safe_dump(content))
+    return path
 
 
 def audit_log(kubeconfig: Path) -> Path:
@@ -133,6 +148,7 @@ def _write_credentials(folder: Path, port: int) -> Path:
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
     subprocess.run(["openssl", "rsa", "-in", key, "-pubout", "-out", public], check=True, capture_output=True)
     users = f"{TOKEN},admin,admin,system:masters\n{OPERATOR_TOKEN},{OPERATOR},{OPERATOR}\n"
+    users += "".join(f"{user_token(name)},{name},{name}\n" for name in USERS)
     (folder / "tokens.csv").write_text(users)
     (folder / "audit-policy.yaml").write_text(yaml.safe_dump(_AUDITED))
     kubeconfig = folder / "kubeconfig"

@@ -32,8 +32,8 @@ def helm_binary() -> str:
 
 def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [helm_binary(), *arguments, "--values=-"],
-        input=json.dumps(values or {}),
+        [helm_binary(), *arguments, *([] if values is None else ["--values=-"])],
+        input=json.dumps(values),
         capture_output=True,
         text=True,
         timeout=HELM_SECONDS,

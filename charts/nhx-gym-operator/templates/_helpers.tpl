@@ -183,8 +183,14 @@ pods, and jobs whose spec.ttlSecondsAfterFinished is over: everything else goes 
 {{- toYaml $settings -}}
 {{- end -}}
 
+{{- /* Two looks at the cluster that a user without cluster rights may not take. Helm ends with the name of the template that
+took it, and nothing can be said instead: so the names say what to set. */ -}}
+{{- define "a look at ClusterRoles; without the right to, name watchNamespaces and set rbac.runtimeClasses=false" -}}
+{{- $_ := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" . -}}
+{{- end -}}
+
 {{- /* Fails where a definition exists that is not this release's, with the values to set. Takes `root` and `name`. */ -}}
-{{- define "nhx.refuseForeignDefinition" -}}
+{{- define "a look at CustomResourceDefinitions; without the right to, set crds.install=false" -}}
 {{- with (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name) -}}
 {{- $owner := .metadata.annotations | default dict -}}
 {{- $release := get $owner "meta.helm.sh/release-name" -}}
