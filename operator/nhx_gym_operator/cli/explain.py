@@ -10,11 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ..api import pod_facts
 from ..api.conditions import NOTICES, ConditionType, RunReason
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
 from ..api.outcome import without_trimmed
 from ..client.errors import KubectlError, UserError
-from ..client.jobs import Body, Job, container_spec, container_state, pods_of
+from ..client.jobs import Body, Job, pods_of
 from ..client.kubectl import Kubectl
 from .advice import advice
 from .output import age, first_line, say, seconds_since, span, table
@@ -219,7 +220,7 @@ def _tails(kubectl: Kubectl, pods: list[Body]) -> list[Tail]:
     found = []
     for pod in pods:
         for container in _CONTAINERS:
-            ended = container_state(pod, container).get("terminated") if container_spec(pod, container) else None
+            ended = pod_facts.state(pod, container).get("terminated") if pod_facts.container(pod, container) else None
             if not ended or not ended.get("exitCode"):
                 continue
             name = pod["metadata"]["name"]

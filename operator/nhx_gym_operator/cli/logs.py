@@ -16,6 +16,7 @@ from typing import Protocol
 import typer
 from rich.console import Console
 
+from ..api import pod_facts
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Placement, Role
 from ..api.wire.mounts import EVALUATOR_LOG
 from ..client.download import download
@@ -24,11 +25,8 @@ from ..client.jobs import (
     DELETED,
     Body,
     Job,
-    container_spec,
-    container_state,
     get_job,
     pods_of,
-    role_of,
 )
 from ..client.kubectl import Kubectl
 from ..client.patience import Patience
@@ -117,12 +115,15 @@ def sources_of(pods: list[Body], role: Part | None = None) -> list[Source]:
     """The containers of the job's pods that `role` means (None: all), in a run's own order."""
     wanted = [container for part in ([role] if role else CONTAINERS) for container in CONTAINERS[part]]
     return [
-        _source(pod, container) for pod in pods for container in wanted if container_spec(pod, container) is not None
+        _source(pod, container)
+        for pod in pods
+        for container in wanted
+        if pod_facts.container(pod, container) is not None
     ]
 
 
 def _source(pod: Body, container: str) -> Source:
-    state = container_state(pod, container)
+    state = pod_facts.state(pod, container)
     has_log = "running" in state or "terminated" in state
     return Source(pod["metadata"]["name"], container, _describe(pod, state), has_log, "terminated" in state)
 
@@ -219,7 +220,7 @@ def _log_arguments(source: Source, tail: int | None) -> tuple[str, ...]:
 
 def nothing_left(job: Job, pods: list[Body], role: Part | None) -> str:
     """Why there is no log, and where its lines may still be."""
-    if role is Part.HOST and any(role_of(pod) == Role.COLOCATED for pod in pods):
+    if role is Part.HOST and any(pod_facts.role(pod) == Role.COLOCATED for pod in pods):
         return (
             f"job `{job.name}` is colocated: Gym runs inside the evaluator's container. Use --role evaluator. "
             f"{_in_the_bundle(job)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from ..api import pod_facts
 from ..api.conditions import ConditionType, RunReason
 from ..api.constants import (
     CONTAINER_EVALUATE,
@@ -14,7 +15,7 @@ from ..api.constants import (
     Placement,
     Role,
 )
-from ..client.jobs import Body, Job, attempt_of, container_spec, container_state, role_of
+from ..client.jobs import Body, Job
 
 # In the order in which a pod passes through them.
 _CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST, CONTAINER_OUTCOME)
@@ -39,25 +40,27 @@ class PodWords:
 def words_of(job: Job, pods: list[Body]) -> list[PodWords]:
     """Of every pod that still exists, the evaluator first in each attempt."""
     order = {Role.EVALUATOR: 0, Role.COLOCATED: 0, Role.GYM_HOST: 1}
-    pods = sorted(pods, key=lambda pod: (attempt_of(pod), order.get(role_of(pod), 2), pod["metadata"]["name"]))
+    pods = sorted(
+        pods, key=lambda pod: (pod_facts.attempt(pod), order.get(pod_facts.role(pod), 2), pod["metadata"]["name"])
+    )
     return [_words(job, pod) for pod in pods]
 
 
 def _words(job: Job, pod: Body) -> PodWords:
     doing, trouble = _doing(job, pod)
-    return PodWords(pod["metadata"]["name"], role_of(pod), attempt_of(pod), doing, trouble)
+    return PodWords(pod["metadata"]["name"], pod_facts.role(pod), pod_facts.attempt(pod), doing, trouble)
 
 
 def _doing(job: Job, pod: Body) -> tuple[str, bool]:
     if pod["metadata"].get("deletionTimestamp"):
         return "is being ended", False
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = pod_facts.condition(pod, "PodScheduled") or {}
     if scheduled.get("status") == "False":
         return f"waits for a node: {scheduled.get('message') or scheduled.get('reason')}", True
     for container in _CONTAINERS:
-        if container_spec(pod, container) is None:
+        if pod_facts.container(pod, container) is None:
             continue
-        state = container_state(pod, container)
+        state = pod_facts.state(pod, container)
         if "running" in state:
             return _at_work(job, container), False
         ended = state.get("terminated")
@@ -99,8 +102,3 @@ def _before_any_container(pod: Body) -> tuple[str, bool]:
         said = ": ".join(part for part in (status.get("reason"), status.get("message")) if part)
         return f"failed: {said or 'no reason given'}", True
     return "is being set up on its node: image and volumes", False
-
-
-def _condition(pod: Body, kind: str) -> Body:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return next((entry for entry in conditions if entry["type"] == kind), {})

@@ -15,11 +15,12 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from ..api import pod_facts
 from ..api.constants import CONTAINER_EVALUATE, Phase
 from ..api.results import ObjectStoreResults
 from ..api.wire import mounts
 from .errors import NotFound, UsageProblem, UserError
-from .jobs import Body, Job, container_state, evaluator_of, pods_of
+from .jobs import Body, Job, evaluator_of, pods_of
 from .kubectl import Kubectl
 from .reader import CONTAINER, Contents, choose_image, of_bucket, of_claim, reader_pod, running_reader
 
@@ -93,7 +94,7 @@ def _source(
     kubectl: Kubectl, job: Job, evaluator: Body | None, image: str | None, lifetime_seconds: int, console: Console
 ) -> Iterator[Source]:
     directory = str(PurePosixPath(mounts.RESULTS_DIR, job.results_path))
-    if evaluator and "running" in container_state(evaluator, CONTAINER_EVALUATE):
+    if evaluator and "running" in pod_facts.state(evaluator, CONTAINER_EVALUATE):
         _say(console, "the evaluator still runs: copying the rollouts recorded so far, as journal.jsonl")
         yield Source(evaluator["metadata"]["name"], CONTAINER_EVALUATE, directory, live=True)
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..api import pod_facts
 from ..api.conditions import ConditionType, explaining
 from ..api.constants import (
-    ATTEMPT_LABEL,
     BUCKET_LOCATION,
     CLAIM_LOCATION,
     GROUP,
@@ -16,7 +16,6 @@ from ..api.constants import (
     JOB_PLURAL,
     JOB_UID_LABEL,
     RETAINED_LABEL,
-    ROLE_LABEL,
     Phase,
     Role,
 )
@@ -183,37 +182,11 @@ def pods_of(kubectl: Kubectl, job: Job) -> list[Body]:
     """All pods of the job that still exist, of every attempt, the first attempt first."""
     pods = kubectl.in_namespace(job.namespace).json("get", "pods", f"--selector={JOB_UID_LABEL}={job.uid}")["items"]
     return sorted(
-        pods, key=lambda pod: (attempt_of(pod), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"])
+        pods, key=lambda pod: (pod_facts.attempt(pod), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"])
     )
-
-
-def attempt_of(pod: Body) -> int:
-    label = _label(pod, ATTEMPT_LABEL)
-    return int(label) if label.isdigit() else 0
-
-
-def role_of(pod: Body) -> str:
-    return _label(pod, ROLE_LABEL)
-
-
-def _label(pod: Body, name: str) -> str:
-    return (pod["metadata"].get("labels") or {}).get(name) or ""
 
 
 def evaluator_of(pods: list[Body]) -> Body | None:
     """The newest pod that runs (or ran) the evaluator, whichever the placement."""
-    evaluators = [pod for pod in pods if role_of(pod) in (Role.EVALUATOR, Role.COLOCATED)]
+    evaluators = [pod for pod in pods if pod_facts.role(pod) in (Role.EVALUATOR, Role.COLOCATED)]
     return evaluators[-1] if evaluators else None
-
-
-def container_spec(pod: Body, name: str) -> Body | None:
-    spec = pod["spec"]
-    containers = [*(spec.get("initContainers") or []), *spec["containers"]]
-    return next((container for container in containers if container["name"] == name), None)
-
-
-def container_state(pod: Body, name: str) -> Body:
-    """`{"running": …}`, `{"terminated": …}` or `{"waiting": …}`; empty before the kubelet has said anything."""
-    status = pod.get("status") or {}
-    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return next((entry.get("state") or {} for entry in statuses if entry["name"] == name), {})

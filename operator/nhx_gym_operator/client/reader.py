@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..api import pod_rules
+from ..api import pod_facts, pod_rules
 from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
 from ..api.results import ObjectStoreResults
 from ..api.wire import mounts, plans
 from .errors import KubectlError, UserError
-from .jobs import Body, Job, container_spec, container_state
+from .jobs import Body, Job
 from .kubectl import Kubectl
 
 CONTAINER = "reader"
@@ -67,7 +67,7 @@ def choose_image(job: Job, evaluator: Body | None, asked: str | None) -> str:
     """The image that the job's evaluator ran, so that nothing new has to be pulled or allowed."""
     if asked:
         return asked
-    container = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
+    container = pod_facts.container(evaluator, CONTAINER_EVALUATE) if evaluator else None
     if container:
         return container["image"]
     image = (job.status.get("results") or {}).get("image")
@@ -133,7 +133,7 @@ def _resources(memory: str) -> Body:
 
 def _pull_policy(image: str, evaluator: Body | None) -> str | None:
     """That of the evaluator for its own image; the cluster's default for another."""
-    original = container_spec(evaluator, CONTAINER_EVALUATE) if evaluator else None
+    original = pod_facts.container(evaluator, CONTAINER_EVALUATE) if evaluator else None
     if not original or original["image"] != image:
         return None
     return original.get("imagePullPolicy") or "IfNotPresent"
@@ -171,7 +171,7 @@ def _wait_until_running(kubectl: Kubectl, name: str) -> None:
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while True:
         pod = kubectl.json("get", "pod", name)
-        state, fetching = container_state(pod, CONTAINER), container_state(pod, FETCH)
+        state, fetching = pod_facts.state(pod, CONTAINER), pod_facts.state(pod, FETCH)
         if "running" in state:
             return
         if "running" in fetching:

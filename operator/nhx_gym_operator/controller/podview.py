@@ -1,16 +1,18 @@
-"""Reading a pod: what its parts are doing, in the kubelet's own words."""
+"""Reading a pod as the control loop does: `api.pod_facts`, and what follows for a job from what stands there."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from ..api.constants import ATTEMPT_LABEL, ORDINAL_LABEL, ROLE_LABEL, Role
+from ..api.constants import Role
+from ..api.pod_facts import attempt as attempt
+from ..api.pod_facts import condition as condition
+from ..api.pod_facts import ordinal as ordinal
+from ..api.pod_facts import role, state, statuses
 from .clock import parse_time
 
 Manifest = dict[str, Any]
-
-_NO_STATE: dict[str, Any] = {}
 
 
 def uid(pod: Manifest) -> str:
@@ -19,10 +21,6 @@ def uid(pod: Manifest) -> str:
 
 def name(pod: Manifest) -> str:
     return pod["metadata"]["name"]
-
-
-def role(pod: Manifest) -> str:
-    return pod["metadata"]["labels"].get(ROLE_LABEL, "")
 
 
 def is_host(pod: Manifest) -> bool:
@@ -37,22 +35,6 @@ def is_reader(pod: Manifest) -> bool:
 def is_evaluator(pod: Manifest) -> bool:
     """Of either placement, and with its label taken away too."""
     return not is_host(pod) and not is_reader(pod)
-
-
-def attempt(pod: Manifest) -> int:
-    """The attempt that the pod belongs to; 0 if its label was taken away."""
-    return _number(pod, ATTEMPT_LABEL)
-
-
-def ordinal(pod: Manifest) -> int:
-    """Which of the attempt's hosts the pod is; 0 if its label was taken away."""
-    return _number(pod, ORDINAL_LABEL)
-
-
-def _number(pod: Manifest, label: str) -> int:
-    text = pod["metadata"]["labels"].get(label, "")
-    # A label that is longer is nobody's count.
-    return int(text) if text.isdigit() and len(text) < 10 else 0
 
 
 def is_terminating(pod: Manifest) -> bool:
@@ -86,19 +68,6 @@ def created(pod: Manifest) -> datetime:
     return parse_time(pod["metadata"]["creationTimestamp"])
 
 
-def statuses(pod: Manifest) -> list[Manifest]:
-    status = pod.get("status", {})
-    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-
-
-def state(pod: Manifest, container: str) -> dict[str, Any]:
-    """`{"waiting"|"running"|"terminated": {...}}` of a container, empty before the kubelet has one."""
-    for status in statuses(pod):
-        if status["name"] == container:
-            return status.get("state") or _NO_STATE
-    return _NO_STATE
-
-
 def terminated(pod: Manifest, container: str) -> dict[str, Any] | None:
     return state(pod, container).get("terminated")
 
@@ -116,15 +85,8 @@ def waiting(pod: Manifest) -> list[tuple[str, dict[str, Any]]]:
     return [
         (status["name"], status["state"]["waiting"])
         for status in statuses(pod)
-        if "waiting" in (status.get("state") or _NO_STATE)
+        if "waiting" in (status.get("state") or {})
     ]
-
-
-def condition(pod: Manifest, kind: str) -> dict[str, Any] | None:
-    for entry in pod.get("status", {}).get("conditions", ()):
-        if entry["type"] == kind:
-            return entry
-    return None
 
 
 def container_names(pod: Manifest) -> set[str]:
