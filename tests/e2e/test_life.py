@@ -73,7 +73,7 @@ def test_a_lost_host_is_made_again_in_the_same_attempt_while_the_other_goes_on(t
     before, after, deleted = (two_hosts.facts[name] for name in ("before", "after", "deleted"))
     assert {name for name in before if after.get(name) != before[name]} == {deleted}
     assert two_hosts.status["attempt"] == 1 and "lostAttempts" not in two_hosts.status
-    since_both = [s for s in two_hosts.states if s["status"].get("progress", {}).get("done", 0) >= 2]
+    since_both = [s for s in two_hosts.states if s.get("status", {}).get("progress", {}).get("done", 0) >= 2]
     assert {s["status"]["hosts"]["summary"] for s in since_both} >= {"2/2", "1/2"}
     running = [s for s in since_both if is_true(s, "Running")]
     assert running and all(is_true(s, "SandboxReady") for s in running)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ..api import pod_facts
-from ..api.conditions import ConditionType, RunReason
+from ..api.conditions import ConditionType, RunReason, SandboxReason
 from ..api.constants import (
     CONTAINER_EVALUATE,
     CONTAINER_GATE,
@@ -81,6 +81,8 @@ def _at_work(job: Job, container: str) -> str:
     if container == CONTAINER_OUTCOME:
         return "reads how the evaluator had ended"
     if container == CONTAINER_HOST:
+        if job.condition(ConditionType.SANDBOX_READY).get("reason") == SandboxReason.SOME_HOSTS_READY:
+            return "runs Gym or starts it"
         return "runs Gym" if job.is_true(ConditionType.SANDBOX_READY) else "starts Gym"
     if not job.is_true(ConditionType.RUNNING):
         return "starts Gym" if job.status.get("placement") == Placement.COLOCATED else "waits for Gym"
