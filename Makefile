@@ -134,6 +134,7 @@ crds: $(VENV)/installed ## generate crds/ and the pages about them from the API 
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.crds crds/ charts/nhx-gym-operator/files/crds/
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.sources docs/api-sources.md
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.cli.conditions_page docs/conditions.md
+	PYTHONPATH=operator:tests $(BIN)/python -m support.stuck docs/troubleshooting.md
 
 .PHONY: format
 format: $(VENV)/installed ## format the code

@@ -91,6 +91,7 @@ def control_plane(folder: Path) -> Iterator[Path]:
             raise FileNotFoundError(f"{program} is not built; run `make cluster` first")
         log = (folder / f"{name}.log").open("wb")
         programs.append(subprocess.Popen([program, *arguments], stdout=log, stderr=log, cwd=folder))
+        (folder / f"{name}.pid").write_text(str(programs[-1].pid))
 
     try:
         start(
@@ -141,6 +142,30 @@ def control_plane(folder: Path) -> Iterator[Path]:
                 program.wait(10)
             except subprocess.TimeoutExpired:
                 program.kill()
+
+
+@contextmanager
+def node_controllers(kubeconfig: Path) -> Iterator[None]:
+    """Beside the others for as long as a test needs them: what becomes of pods whose node is silent, or gone. A node is
+    silent after some seconds here, and not after the usual 50."""
+    arguments = (
+        f"--kubeconfig={kubeconfig}",
+        "--controllers=node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--node-monitor-period=1s",
+        "--node-monitor-grace-period=5s",
+        "--node-startup-grace-period=5s",
+    )
+    with (kubeconfig.parent / "node-controllers.log").open("wb") as log:
+        program = subprocess.Popen(
+            [modules.binary("kube-controller-manager"), *arguments], stdout=log, stderr=log, cwd=kubeconfig.parent
+        )
+    try:
+        yield
+    finally:
+        program.terminate()
+        program.wait(30)
 
 
 def _write_credentials(folder: Path, port: int) -> Path:

@@ -37,8 +37,9 @@ EVALUATOR, HOST = "mcqa-evaluator-1", "mcqa-host-0-1"
 
 
 @contextmanager
-def answering(directory, patch):
-    """A webhook's server that changes every pod in this way. Gives its URL and the authority of its certificate."""
+def answering(directory, patch, refuses=""):
+    """A webhook's server that changes every pod in this way, or refuses it in these words. Gives its URL and the
+    authority of its certificate."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -49,6 +50,8 @@ def answering(directory, patch):
                 "patchType": "JSONPatch",
                 "patch": base64.b64encode(json.dumps(patch).encode()).decode(),
             }
+            if refuses:
+                response = {"uid": response["uid"], "allowed": False, "status": {"message": refuses}}
             body = json.dumps({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from nhx_gym_operator.api.outcome import encode_outcome
@@ -30,6 +31,8 @@ Object = dict[str, Any]
 WAIT_SECONDS = 60.0
 """What a status has to say it says within this."""
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
@@ -134,12 +137,34 @@ class World:
         path = self.api._path(PODS, self.namespace, pod)
         await self.api._request("DELETE", path, body={"gracePeriodSeconds": 0})
 
+    async def evict(self, pod: str) -> None:
+        """`kubectl drain` of its node, as far as it concerns this pod."""
+        path = f"{self.api._path(PODS, self.namespace, pod)}/eviction"
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.namespace}}
+        await self.api._request("POST", path, body=body)
+
+    async def create_node(self, name: str) -> None:
+        """One that was there a moment ago. Nobody speaks for it."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "kubelet is posting it",
+        }
+        times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+        await self._post(NODES, {"metadata": {"name": name}})
+        await self.api.patch_status(NODES, "", name, {"status": {"conditions": [ready | times]}})
+
+    async def delete_node(self, name: str) -> None:
+        await self._delete(NODES, name, namespaced=False)
+
     # As the scheduler
 
-    async def bind(self, pod: str) -> None:
+    async def bind(self, pod: str, node: str = "nowhere") -> None:
         """To a node that nobody is. Such a pod is given its grace period, where an unbound one goes at once."""
         path = f"{self.api._path(PODS, self.namespace, pod)}/binding"
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"name": "nowhere"}}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"name": node}}
         await self.api._request("POST", path, body=body)
 
     # As the kubelet
@@ -174,6 +199,16 @@ class World:
         states = {"agent-evaluate": {"running": {"startedAt": "2026-11-29T12:00:00Z"}}}
         addresses = {"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {}
         await self.report(pod, states, **addresses)
+
+    async def report_working(self, pod: str, container: str, ip: str) -> None:
+        """Its one container runs and is ready, and so is the pod."""
+        at = "2026-11-29T12:00:00Z"
+        state = {"name": container, "state": {"running": {"startedAt": at}}, "ready": True, "restartCount": 0}
+        of_image = {"image": "x", "imageID": f"x@sha256:{'0' * 64}"}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": at}
+        status = {"phase": "Running", "containerStatuses": [state | of_image], "conditions": [ready]}
+        status |= {"podIP": ip, "podIPs": [{"ip": ip}]}
+        await self.api.patch_status(PODS, self.namespace, pod, {"status": status})
 
     async def report_staged(
         self, container: str, message: str, *, code: int = 0, at: str = "2026-11-29T12:00:30Z"
@@ -253,6 +288,12 @@ class World:
             return set(names) <= set(await self.names(PODS))
 
         await self.until(there, f"pods {names} exist", lambda: self.names(PODS))
+
+    async def until_pods_gone(self, *names: str, seconds: float = WAIT_SECONDS) -> None:
+        async def gone() -> bool:
+            return not set(names) & set(await self.names(PODS))
+
+        await self.until(gone, f"pods {names} are gone", lambda: self.names(PODS), seconds)
 
     async def until_no_pods(self) -> None:
         async def none() -> bool:

@@ -32,7 +32,7 @@ CAPITALS = ROOT / "examples/capitals"
 CAPITALS_TASKS = 3
 _WORDCHECK_GOLD = "wordcheck.jsonl"
 
-INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT = 8000, 8001, 8002, 8003, 8004, 8005
+INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT, HUNG_PORT = range(8000, 8007)
 FLAKY_ROW = 1
 """The flaky server fails the first call about this row, and no other."""
 VERDICT = "[[COMPLIED]]"
@@ -264,8 +264,8 @@ def restricted_namespace(name: str) -> Object:
 
 def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object]:
     """Four servers with the same answers: instant, slow, a slow one whose calls one test counts, and one that fails
-    once. A judge with one verdict, and one that says what models said in the rollouts that ship with the `replayed`
-    resources servers."""
+    once. A judge with one verdict, one that answers nothing, and one that says what models said in the rollouts that
+    ship with the `replayed` resources servers."""
     files = {"scripted_policy.py": SCRIPT.read_text(), _WORDCHECK_GOLD: wordcheck_rows}
     slow = ["--fault", f"*:delay={SLOW_SECONDS}"]
     containers = [
@@ -275,6 +275,7 @@ def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object
         _scripted_container("judge", JUDGE_PORT, ["--unknown", f"'{VERDICT}'"]),
         _scripted_container("flaky", FLAKY_PORT, ["--fault", f"{FLAKY_ROW}:status=503:times=1"]),
         _scripted_container("recorded", RECORDED_PORT, [_recorded(server) for server in replayed]),
+        _scripted_container("hung", HUNG_PORT, ["--fault", "'*:hang'"]),
     ]
     pod = restricted_pod(
         MODELS_NAMESPACE, "scripted", containers, [{"name": "script", "configMap": {"name": "scripted"}}]
@@ -283,7 +284,7 @@ def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object
     return [
         config_map(MODELS_NAMESPACE, "scripted", files),
         pod,
-        _service("scripted", INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT),
+        _service("scripted", INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT, HUNG_PORT),
     ]
 
 

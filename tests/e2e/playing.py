@@ -14,6 +14,7 @@ import pytest
 
 import e2e.filesets
 import e2e.scenarios
+import e2e.stuck
 import security.scenarios
 from e2e import stage as stages
 from e2e.runs import Run
@@ -21,7 +22,7 @@ from e2e.stage import Stage
 from e2e.world import World
 
 KEEP_VARIABLE = "NHX_E2E_KEEP"
-STORIES = (e2e.filesets, e2e.scenarios, security.scenarios)
+STORIES = (e2e.filesets, e2e.scenarios, e2e.stuck, security.scenarios)
 """Importing them registers what they tell."""
 _NAME = "scenarios"
 _STAGE = pytest.StashKey[Stage]()

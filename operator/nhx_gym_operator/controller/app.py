@@ -156,7 +156,7 @@ class Operator:
 
     async def _start(self, **_: Any) -> None:
         self._api = KubeClient(self._configuration, self._may_write())
-        self._reconciler = Reconciler(await self._with_api_address(self._api), self._api)
+        self._reconciler = Reconciler(await self._with_api_address(self._api), self._api, now=self._api.clock.now)
         await self._reconciler.caches.prime(self._api)
         port = self._installation.settings.metrics_port
         if port is not None:

@@ -235,10 +235,14 @@ class _Decider:
             return
         self.draft.data["endedAttempt"] = attempt.number
         self.draft.data["nextAttemptTime"] = format_time(verdict.again_at)
-        self.draft.set(ConditionType.RUNNING, False, verdict.reason, verdict.message)
-        if self._is_sandboxed:
-            self.draft.set(ConditionType.SANDBOX_READY, False, SandboxReason.HOST_LOST, verdict.message)
+        self._show_loss(verdict.reason, verdict.message)
         self._follow(attempt)
+
+    def _show_loss(self, reason: StrEnum, words: str) -> None:
+        """An attempt that is lost has no sandbox either, for the same reason."""
+        self.draft.set(ConditionType.RUNNING, False, reason, words)
+        if self._is_sandboxed:
+            self.draft.set(ConditionType.SANDBOX_READY, False, reason, words)
 
     def _is_over(self, attempt: Attempt) -> bool:
         """Whether it was seen to be before, and is followed by another one, whatever its pods look like now."""
@@ -272,7 +276,7 @@ class _Decider:
         late = next((pod for left, pod in due if left <= 0), None)
         if late:
             words = f"{retry.unreported(late)}; attempt {attempt.number + 1} follows once it is gone"
-            self.draft.set(ConditionType.RUNNING, False, RunReason.EVALUATOR_LOST, words + until)
+            self._show_loss(RunReason.EVALUATOR_LOST, words + until)
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
         self._show(attempt)

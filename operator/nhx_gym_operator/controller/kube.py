@@ -17,6 +17,7 @@ from kubernetes.aio import client, config
 
 from ..api import deep_json
 from ..api.constants import FIELD_MANAGER, FILESET_KIND, FILESET_PLURAL, GROUP, JOB_KIND, JOB_PLURAL, VERSION
+from .clock import ServerClock
 from .kept import kept
 
 Manifest = dict[str, Any]
@@ -141,6 +142,7 @@ class KubeClient:
         """`may_write` is asked before each request that changes something."""
         self._configuration = configuration
         self._may_write = may_write
+        self.clock = ServerClock()
         self._client = client.ApiClient(configuration)
 
     async def close(self) -> None:
@@ -244,6 +246,7 @@ class KubeClient:
             response = await self._client.rest_client.request(
                 method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
             )
+            self.clock.heard(response.headers.get("Date"))
             data = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error

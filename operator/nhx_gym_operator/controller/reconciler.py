@@ -67,7 +67,7 @@ class Reconciler:
         self._queue: WorkQueue[Key] = WorkQueue()
         self.caches = Caches(self._enqueue_for, installation.settings.watch_namespaces)
         self._inputs = InputReader(CachedReads(api))
-        self._monitor = Monitor(installation, api, self._inputs, self._enqueue_unplaced)
+        self._monitor = Monitor(installation, api, self._inputs, self._enqueue_unplaced, now=now)
         self._observer = Observer(installation, self.caches, self._inputs, self._monitor.standing)
         self._actor = Actor(api, self.caches)
         self._statuses = StatusWriter(self._actor, api, now)

@@ -111,5 +111,5 @@ def test_a_problem_stands_on_the_condition_of_its_pod():
     assert [draft.condition(kind)["reason"] for kind in ("SandboxReady", "Running")] == ["ImagePullFailed"] * 2
     draft = DecisionDraft(job(status=accepted_status()), NOW)
     startup.show(draft, found(evaluator(workload(), conditions=UNSCHEDULABLE), host(workload())))
-    assert draft.condition("SandboxReady")["reason"] == "GateChecking"
+    assert draft.condition("SandboxReady")["reason"] == "PodsCreated"
     assert draft.condition("Running")["reason"] == "Unschedulable"

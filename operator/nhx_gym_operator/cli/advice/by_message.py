@@ -8,6 +8,7 @@ from ...api.conditions import AcceptedReason, PodReason, RunReason, SandboxReaso
 from ...client.jobs import Job
 from .. import local_files
 from .by_reason import (
+    ADMINISTRATOR,
     ADVICE,
     AGAIN,
     GOES_ON,
@@ -86,6 +87,26 @@ _ENDS = (
     "Or end the job, which keeps what was recorded: `kubectl nhx cancel {job} -n {namespace}`. By itself it ends when "
     "what is said above is over."
 )
+_POD_WORDS = (
+    (re.compile(r"PersistentVolumeClaim", re.IGNORECASE), ADVICE[PodReason.VOLUME_NOT_READY]),
+    (
+        re.compile(r"OOMKilled"),
+        (
+            f"{ADMINISTRATOR} The evaluator needs more memory: the chart's resources.evaluator, for a colocated job "
+            "resources.gymTasks.",
+            "Until then attempts follow each other; what was collected is kept.",
+        ),
+    ),
+    (
+        re.compile(r"StartError|ContainerCannotRun"),
+        (
+            f"{ADMINISTRATOR} An image of the chart's images does not have what it is started with: it is none of "
+            "this project's, nor made from one.",
+        ),
+    ),
+    (re.compile(r"does not say that it has ended|has not reported"), ADVICE[PodReason.NODE_NOT_READY]),
+)
+"""What a pod's trouble is, by the words of whoever saw it, where its reason has several causes."""
 _SILENT = (
     (
         re.compile(r"answered no call"),
@@ -134,6 +155,8 @@ def lines_for(job: Job, reason: str, message: str, errors: str) -> tuple[str, ..
     found = ADVICE.get(reason, UNKNOWN)
     if reason == RunReason.MODEL_UNAVAILABLE:
         found = next((better for words, better in _MODEL_WORDS if words.search(message)), found)
+    if reason in (PodReason.UNSCHEDULABLE, RunReason.EVALUATOR_LOST):
+        found = next((better for words, better in _POD_WORDS if words.search(message)), found)
     if reason == AcceptedReason.SANDBOX_UNAVAILABLE and not job.finished:
         found = (*(line for line in found if line != AGAIN), GOES_ON)
     if reason == AcceptedReason.SANDBOX_NOT_MEASURED and job.finished:

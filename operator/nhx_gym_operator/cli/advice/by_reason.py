@@ -17,9 +17,9 @@ MISNAMED = (
     "Or, if the job names it wrongly: a spec cannot change, so mend your file, delete the job and apply it again: "
     "`kubectl delete aej {job} -n {namespace}`."
 )
-_ADMINISTRATOR = "This is for whoever looks after the operator on this cluster."
+ADMINISTRATOR = "This is for whoever looks after the operator on this cluster."
 MEASURED = (
-    f"{_ADMINISTRATOR} What was found is in a ConfigMap of the operator's namespace: `kubectl get configmaps "
+    f"{ADMINISTRATOR} What was found is in a ConfigMap of the operator's namespace: `kubectl get configmaps "
     "--all-namespaces -l evals.nhx.io/measurement=sandbox -o yaml`."
 )
 LOGS = "Read the logs: `kubectl nhx logs {job} -n {namespace}`."
@@ -65,7 +65,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         AGAIN,
     ),
     AcceptedReason.SANDBOX_UNAVAILABLE: (
-        f"{_ADMINISTRATOR} Either what is named above is to be mended, or the chart's value sandbox.mode changed.",
+        f"{ADMINISTRATOR} Either what is named above is to be mended, or the chart's value sandbox.mode changed.",
         AGAIN,
     ),
     AcceptedReason.SANDBOX_NOT_MEASURED: (
@@ -73,11 +73,11 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         f"If it stays so: {MEASURED}",
     ),
     AcceptedReason.ENVIRONMENT_NEEDS_SANDBOX: (
-        f"{_ADMINISTRATOR} An environment of your own needs the chart's value sandbox.mode to allow a sandbox.",
+        f"{ADMINISTRATOR} An environment of your own needs the chart's value sandbox.mode to allow a sandbox.",
         "Or use a bundled resources server, without spec.target.gym.environment.",
     ),
     AcceptedReason.HOSTS_NEED_SANDBOX: (
-        f"{_ADMINISTRATOR} Several gym hosts need the chart's value sandbox.mode to allow a sandbox.",
+        f"{ADMINISTRATOR} Several gym hosts need the chart's value sandbox.mode to allow a sandbox.",
         "Or leave spec.hosts out: one pod then runs the whole job.",
         AGAIN,
     ),
@@ -130,7 +130,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "new job: `kubectl delete aej {job} -n {namespace}`, then apply the changed one.",
     ),
     AcceptedReason.INPUTS_TIMEOUT: ("Create what is missing.", AGAIN),
-    AcceptedReason.ACCESS_DENIED: (f"{_ADMINISTRATOR} Its role lacks the right that is named above.",),
+    AcceptedReason.ACCESS_DENIED: (f"{ADMINISTRATOR} Its role lacks the right that is named above.",),
     PodReason.POD_REFUSED: (
         "See the namespace's limits: `kubectl describe resourcequota,limitrange -n {namespace}`. A job needs room for "
         "its pods; it asks again by itself when others have ended.",
@@ -143,7 +143,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "fit them, ask whoever looks after the operator.",
     ),
     PodReason.IMAGE_PULL_FAILED: (
-        f"{_ADMINISTRATOR} Check image.registry and image.tag of the chart, and whether the node reaches the registry.",
+        f"{ADMINISTRATOR} Check image.registry and image.tag of the chart, and whether the node reaches the registry.",
     ),
     PodReason.PULL_SECRET_NOT_FOUND: (
         "Create the pull secret in namespace {namespace}: the chart's pods.imagePullSecrets names it.",
@@ -162,7 +162,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     PodReason.CHILD_NOT_OURS: ("Remove the object that is named above, or apply the job under another name.",),
     PodReason.POD_CHANGED: (
-        f"{_ADMINISTRATOR} An admission policy changes the sandbox's pods; it has to leave them alone.",
+        f"{ADMINISTRATOR} An admission policy changes the sandbox's pods; it has to leave them alone.",
         AGAIN,
     ),
     PodReason.POD_START_TIMEOUT: ("Mend what is named above.", AGAIN),
@@ -173,10 +173,10 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     SandboxReason.GATE_FAILED: (
         "See what the gate tried: `kubectl nhx logs {job} --role gate -n {namespace}`.",
-        f"{_ADMINISTRATOR} Most often the network plugin is slow to apply a policy, or lets no pod reach another.",
+        f"{ADMINISTRATOR} Most often the network plugin is slow to apply a policy, or lets no pod reach another.",
     ),
     SandboxReason.SANDBOX_OPEN: (
-        f"{_ADMINISTRATOR} Pods can reach what they must not: the cluster's network plugin does not enforce "
+        f"{ADMINISTRATOR} Pods can reach what they must not: the cluster's network plugin does not enforce "
         "NetworkPolicies, or a policy of the namespace opens the way: `kubectl get networkpolicies -n {namespace}`.",
         AGAIN,
     ),
@@ -215,7 +215,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     AcceptedReason.LIMIT_TOO_HIGH: ("Ask for no more than is allowed, in spec.limits.", AGAIN),
     AcceptedReason.EGRESS_NOT_ALLOWED: (
         "Leave the hosts that are named above out of spec.egress.allow.",
-        f"{_ADMINISTRATOR} To allow them to jobs, add them to sandbox.egress.allow of the chart.",
+        f"{ADMINISTRATOR} To allow them to jobs, add them to sandbox.egress.allow of the chart.",
         AGAIN,
     ),
     RunReason.TASK_NOT_FOUND: (

@@ -66,7 +66,7 @@ def show(draft: StatusDraft, attempt: Attempt, timeouts: Timeouts) -> None:
         if len(away) < len(attempt.hosts):
             sandbox_lacks.show(draft, PodReason.NODE_NOT_READY, words)
         else:
-            draft.set(ConditionType.SANDBOX_READY, False, PodReason.NODE_NOT_READY, words)
+            sandbox_lacks.show(draft, PodReason.NODE_NOT_READY, words)
     if attempt.evaluator and (words := words_of(attempt.evaluator, timeouts)):
         runs = draft.is_true(ConditionType.RUNNING)
         draft.set(ConditionType.RUNNING, runs, PodReason.NODE_NOT_READY, words)

@@ -29,6 +29,10 @@ REPORT_SECONDS = 30.0
 """For a kubelet to report the end of a pod whose grace period is over. Ours: it takes seconds, on a busy node more."""
 
 
+_NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun"})
+"""A container whose command cannot be run: the message is the runtime's then, and no outcome."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What follows from a lost attempt: the end of the job, or another attempt."""
@@ -117,6 +121,8 @@ def how_it_ended(pod: Manifest, ended: dict[str, Any] | None) -> str:
     words = ": ".join(filter(None, (status.get("reason"), status.get("message")))) or _disruption(pod)
     if not words and ended:
         words = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
+        if ended.get("reason") in _NEVER_BEGAN:
+            words = f"{words}: {ended.get('message', '').strip()}"
     return f"pod {name!r} ended without an outcome: {words or 'no reason given'}"
 
 

@@ -83,7 +83,7 @@ def show(draft: DecisionDraft, found: Sequence[Waiting]) -> None:
         words = waiting.message
         if not waiting.others_work:
             words += draft.until(waiting.deadline, waiting.seconds_left)
-        if waiting.problem and podview.is_host(waiting.pod):
+        if podview.is_host(waiting.pod) and (waiting.problem or not waiting.others_work):
             sandbox_lacks.show(draft, waiting.reason, words)
         if not draft.is_true(ConditionType.RUNNING):
             draft.set(ConditionType.RUNNING, False, waiting.reason, words)
