@@ -22,7 +22,7 @@ from nhx_gym_operator.api.wire.endpoints import Progress, Stage
 from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE
 from nhx_gym_operator.client.jobs import Job
 from nhx_gym_operator.controller import clock
-from nhx_gym_operator.controller.kube import CLAIMS, CONFIG_MAPS, JOBS, PODS
+from nhx_gym_operator.controller.kube import CONFIG_MAPS, JOBS, PODS
 from nhx_gym_operator.controller.policies import retry
 from nhx_gym_operator.workloads import tokens
 from support import stuck
@@ -256,6 +256,7 @@ SILENT_NODE = [
 ]
 
 
+@pytest.mark.nightly
 async def test_a_node_that_falls_silent(world, operating, reporting, kubeconfig, monkeypatch):
     """By Kubernetes' own controllers: it is called not ready, and its pods are told to end."""
     monkeypatch.setattr(retry, "REPORT_SECONDS", 2.0)
@@ -269,6 +270,7 @@ async def test_a_node_that_falls_silent(world, operating, reporting, kubeconfig,
         await world.kill(EVALUATOR)
 
 
+@pytest.mark.nightly
 async def test_a_node_that_is_gone(world, operator, reporting, kubeconfig):
     """Its pods are removed by the cluster's garbage collector."""
     node = f"node-of-{world.namespace}"
@@ -284,6 +286,7 @@ async def test_a_node_that_is_gone(world, operator, reporting, kubeconfig):
 # While a job runs
 
 
+@pytest.mark.nightly
 async def test_what_a_job_names_is_deleted_in_the_middle_of_its_run(world, operating):
     state = "What a job names is deleted in the middle of its run"
     with operating(timeouts={"waitForInputsSeconds": 4}):
@@ -294,7 +297,6 @@ async def test_what_a_job_names_is_deleted_in_the_middle_of_its_run(world, opera
         await world.report_running()
         await world.report(HOST, {"gym-host": RUNNING})
         await world.remove(CONFIG_MAPS, "rows")
-        await world.remove(CLAIMS, "mcqa-results")
         await asyncio.sleep(3)
         assert Job(await world.job()).phase == "Starting", "pods keep what they mounted"
         await world.kill(EVALUATOR)
@@ -317,6 +319,7 @@ async def test_an_operator_whose_clock_is_wrong_ends_no_job_before_its_time(worl
             assert abs((said - right()).total_seconds()) < 300
 
 
+@pytest.mark.nightly
 async def test_an_api_server_that_was_away_is_caught_up_with_within_a_minute(world, operator, frozen_api_server):
     await world.apply_job()
     await until_seen(world, "The API server is away")

@@ -30,16 +30,19 @@ def test_explain_begins_with_the_state_and_says_what_to_do(found: Stuck) -> None
     assert f"{stuck.state(found.state).reason}: " in lines and stuck.state(found.state).advised in lines
 
 
+@pytest.mark.nightly
 def test_a_hung_model_is_named_while_the_job_runs(hung_model: dict[str, Stuck]) -> None:
     stuck.assert_seen("The model hangs", hung_model["model"].seen)
     assert hung_model["model"].seconds <= NAMED_SECONDS
 
 
+@pytest.mark.nightly
 def test_a_frozen_host_is_named_while_the_job_runs(hung_model: dict[str, Stuck]) -> None:
     stuck.assert_seen("A gym host answers no more and keeps its sockets", hung_model["host"].seen)
     assert hung_model["host"].seconds <= NAMED_SECONDS
 
 
+@pytest.mark.nightly
 def test_two_servers_that_want_one_port_are_named_in_their_own_words(port_clash: Run) -> None:
     stuck.assert_seen("Two servers want one port", port_clash.job)
     assert condition(port_clash.job, "Failed")["reason"] == "HostStartupFailed"
