@@ -80,7 +80,7 @@ class Monitor:
         and the gate of each other host proves its own network."""
         now, last = self._now(), self._believed.get(namespace)
         if last is not None and now - last < BELIEVED_AGAIN:
-            logger.info("A job of namespace %s found its sandbox open again, which was measured since", namespace)
+            logger.info("A job of namespace %s found its sandbox open; so did one at %s", namespace, last)
             return
         self._believed = {of: at for of, at in self._believed.items() if now - at < BELIEVED_AGAIN} | {namespace: now}
         self._suspected_nodes = nodes
