@@ -49,7 +49,7 @@ def test_the_table_has_the_reason_of_a_wait_of_what_follows_and_of_the_end():
     goes_on = decide(observe(), NOW)
     ended = decide(new(waiting_since(300), inputs=ABSENT), NOW)
     assert [each.status["reason"] for each in (waits, goes_on, ended)] == [
-        "ConfigMapNotFound", "GateChecking", "InputsTimeout"
+        "ConfigMapNotFound", "PodsCreated", "InputsTimeout"
     ]  # fmt: skip
 
 

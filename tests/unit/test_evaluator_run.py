@@ -438,7 +438,7 @@ async def test_a_misspelt_agent_of_a_custom_environment_is_warned_of(
 ) -> None:
     async with world(tmp_path) as w:
         (w.paths.environment / "responses_api_agents/my_agent").mkdir(parents=True)
-        plan = w.plan([row(0)], environment=environment, target={"agent": agent, "agent_ref_name": "mine"})
+        plan = w.plan([row(0)], environment=environment, target=target(agent=agent, agent_ref_name="mine"))
         said = Preparation(plan, w.paths).ignored_agent()
     assert bool(said) == is_ignored
     assert all(f"spec.target.gym.agent {agent!r}" in words and "'mine'" in words for words in said)
@@ -1096,7 +1096,7 @@ async def test_no_more_trials_are_held_than_are_scored_at_once(tmp_path: Path, m
 async def test_a_journal_of_another_dataset_is_refused_by_name(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
-        outcome = await asyncio.wait_for(w.evaluation(w.plan(ROWS[:3])).run(), 60)
+        outcome = await asyncio.wait_for(w.evaluation(w.plan(ROWS[:3], attempt=2)).run(), 60)
     assert outcome.state == "Failed" and "dataset_digest" in outcome.message
 
 

@@ -13,7 +13,7 @@ import pytest
 from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator.gateway import endpoint
-from nhx_gym_operator.evaluator.http_server import _client
+from nhx_gym_operator.evaluator.http_server import client
 from unit.evaluator_fakes import KEY, FakeModel, route, row, serving, world
 from unit.test_evaluator_run import finish
 
@@ -95,7 +95,7 @@ async def test_what_is_no_address_is_named_by_its_field(tmp_path: Path, url: str
 
 
 async def test_a_model_beside_its_caller_is_called_but_no_host_is_by_that_session() -> None:
-    async with serving(FakeModel().app()) as url, _client() as session:
+    async with serving(FakeModel().app()) as url, client() as session:
         async with session.post(f"{url}/v1/chat/completions".replace("127.0.0.1", "localhost"), json={}) as answer:
             assert answer.status in (200, 500)
         with pytest.raises(addresses.AddressRefused):
@@ -120,7 +120,7 @@ async def test_the_session_for_models_never_resolves_to_a_refused_address(monkey
         return [{"hostname": host, "host": "fe80::1", "port": port, "family": 10, "proto": 0, "flags": 0}]
 
     monkeypatch.setattr(addresses.ThreadedResolver, "resolve", resolve)
-    async with _client() as session:
+    async with client() as session:
         with pytest.raises((addresses.AddressRefused, aiohttp.ClientError)) as refused:
             await session.get("http://neighbour/")
     assert isinstance(refused.value, addresses.AddressRefused)

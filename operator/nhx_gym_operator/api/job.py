@@ -63,8 +63,8 @@ class JobSpec(ApiModel):
                 ),
                 rule(
                     "self.hosts <= self.target.gym.concurrency",
-                    "hosts may not be above target.gym.concurrency, which is shared over all of them: the others would "
-                    "have nothing to do",
+                    "hosts may not be above spec.target.gym.concurrency, which is shared over all of them: the others "
+                    "would have nothing to do",
                     field=".hosts",
                 ),
             ],
@@ -119,8 +119,8 @@ class JobSpec(ApiModel):
         ge=1,
         le=MAX_HOSTS,
         description="Gym hosts of a sandboxed job, each a pod of its own. The next rollout goes to whichever has room, "
-        "and `target.gym.concurrency` is shared over all of them. One that is lost is replaced, and its unfinished "
-        "rollouts go to others. More than one needs a sandbox.",
+        "and `spec.target.gym.concurrency` is shared over all of them. One that is lost is replaced, and its "
+        "unfinished rollouts go to others. More than one needs a sandbox.",
     )
     limits: Annotated[Limits, ours("what a job may cost at most")] = Field(
         default=Limits(), description="Bounds on rollouts and tokens of this job."
