@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import tracemalloc
 from typing import Any
@@ -88,3 +89,15 @@ async def test_a_list_is_read_page_by_page_and_whole() -> None:
 
     answer = await Pages().list(PODS, "team", labels="a=b")
     assert (answer["items"], asked) == ([1, 2], [("100", None), ("100", "next")])
+
+
+def test_values_too_deep_for_kopf_to_copy_are_left_out_and_what_lies_above_them_stays() -> None:
+    deep: dict[str, Any] = {"a": 1}
+    for _ in range(900):
+        deep = {"a": deep, "b": [2]}
+    (found,) = read(a_job({"x": deep}))
+    assert copy.deepcopy(found) == found
+    assert found["spec"]["target"]["gym"]["hydraParams"]["x"]["a"]["b"] == [2]
+    job, invalid = parse_job(found)
+    refused = refuse(job.spec, Placement.SANDBOXED, settings())
+    assert "nested more than 64 levels deep" in (invalid or (refused.message if refused else ""))
