@@ -94,6 +94,36 @@ def two_hosts(world: World) -> Run:
 
 
 @scenario
+def object_store(world: World) -> Run:
+    """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted: it
+    is read by the deleted job's name. Another job then asks for that claim."""
+    namespace, name = COLOCATED.jobs, "uploaded"
+    with s3_server(world.directory / "s3", host=NODE_IP) as server:
+        bucket = server.bucket("results")
+        job = manifests.mcqa_job(namespace, name)
+        claim = {"size": "64Mi", "retention": "Retain"}
+        store = manifests.bucket(server, "results", "evals")
+        job["spec"]["results"] = {"persistentVolumeClaim": claim, "objectStore": store}
+        cluster.apply(manifests.bucket_secret(namespace, server), job)
+        run = runs.succeeded(world, job)
+        uid = run.job["metadata"]["uid"]
+        found = tree_of(bucket / "evals" / run.status["results"]["path"])
+        cluster.delete("aej", name, namespace)
+        stays = f"PersistentVolumeClaim/{name}-results-{uid[:8]}"
+        left = _left(namespace, uid, {stays})
+    deleted = [name, f"--namespace={namespace}"]
+    remains = {"logs": runs.nhx(world, "logs", *deleted), "host's": runs.nhx(world, "logs", *deleted, "--role=host")}
+    runs.nhx(world, "download", *deleted, str(world.directory / "remains"))
+    another = manifests.mcqa_job(namespace, "uploaded-again")
+    another["spec"]["results"] = {"persistentVolumeClaim": {"claimName": stays.partition("/")[2]}}
+    cluster.apply(another)
+    facts = {"bucket": found, "left": left, "stays": stays, "secret": server.secret_access_key}
+    facts |= {"remains": remains, "kept": tree_of(world.directory / "remains")}
+    facts["another"] = runs.failed(world, another).job
+    return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts)
+
+
+@scenario
 def mcqa_runc(world: World) -> Run:
     """Submitted by the plugin, from a manifest."""
     job = manifests.mcqa_job(RUNC.jobs, "mcqa")
@@ -446,36 +476,6 @@ def startup_timeout(world: World) -> Run:
     facts = {"followed": followed.result()}
     facts |= {"nhx logs": _nhx_logs(world, job), "explained": runs.nhx_json(world, "explain", job)}
     return Run(run.job, run.states, run.pods, run.logs, facts=facts)
-
-
-@scenario
-def object_store(world: World) -> Run:
-    """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted: it
-    is read by the deleted job's name. Another job then asks for that claim."""
-    namespace, name = COLOCATED.jobs, "uploaded"
-    with s3_server(world.directory / "s3", host=NODE_IP) as server:
-        bucket = server.bucket("results")
-        job = manifests.mcqa_job(namespace, name)
-        claim = {"size": "64Mi", "retention": "Retain"}
-        store = manifests.bucket(server, "results", "evals")
-        job["spec"]["results"] = {"persistentVolumeClaim": claim, "objectStore": store}
-        cluster.apply(manifests.bucket_secret(namespace, server), job)
-        run = runs.succeeded(world, job)
-        uid = run.job["metadata"]["uid"]
-        found = tree_of(bucket / "evals" / run.status["results"]["path"])
-        cluster.delete("aej", name, namespace)
-        stays = f"PersistentVolumeClaim/{name}-results-{uid[:8]}"
-        left = _left(namespace, uid, {stays})
-    deleted = [name, f"--namespace={namespace}"]
-    remains = {"logs": runs.nhx(world, "logs", *deleted), "host's": runs.nhx(world, "logs", *deleted, "--role=host")}
-    runs.nhx(world, "download", *deleted, str(world.directory / "remains"))
-    another = manifests.mcqa_job(namespace, "uploaded-again")
-    another["spec"]["results"] = {"persistentVolumeClaim": {"claimName": stays.partition("/")[2]}}
-    cluster.apply(another)
-    facts = {"bucket": found, "left": left, "stays": stays, "secret": server.secret_access_key}
-    facts |= {"remains": remains, "kept": tree_of(world.directory / "remains")}
-    facts["another"] = runs.failed(world, another).job
-    return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts)
 
 
 @idle_scenario
