@@ -27,7 +27,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 
 .PHONY: test
 test: lint programs ## all tests
-	$(MAKE) --jobs=2 --output-sync=line test-faults test-unit test-cluster
+	$(MAKE) --jobs=2 test-faults test-unit test-cluster
 	$(MAKE) test-e2e
 
 .PHONY: test-unit
