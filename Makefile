@@ -27,15 +27,20 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 
 .PHONY: test
 test: lint programs ## all tests
-	$(MAKE) --jobs=2 test-faults test-unit test-cluster
+	$(MAKE) --jobs=2 test-faults test-without-pods
 	$(MAKE) test-e2e
+
+.PHONY: test-without-pods
+test-without-pods: ## unit tests, then cluster tests
+	$(MAKE) test-unit
+	$(MAKE) test-cluster
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: minutes
 	$(PYTEST) --numprocesses=3 --dist=loadfile tests/unit tests/contract
 
 .PHONY: test-cluster
-test-cluster: $(VENV)/installed cluster ## the control loop against a real API server: minutes
+test-cluster: $(VENV)/installed helm control-plane ## the control loop against a real API server: minutes
 	$(PYTEST) --numprocesses=3 --dist=worksteal tests/cluster
 
 .PHONY: test-e2e
@@ -100,6 +105,10 @@ programs: ## build all that the tests need, programs and images side by side, an
 .PHONY: helm
 helm: ## build Helm, which the chart's tests render with
 	$(DEVCLUSTER) build helm
+
+.PHONY: control-plane
+control-plane: ## build etcd and the API server, which cluster tests start for themselves
+	$(DEVCLUSTER) build etcd kubernetes
 
 .PHONY: s3
 s3: ## build the S3 server that tests read from and write to

@@ -88,7 +88,7 @@ def control_plane(folder: Path) -> Iterator[Path]:
     def start(name: str, *arguments: str) -> None:
         program = modules.binary(name)
         if not program.is_file():
-            raise FileNotFoundError(f"{program} is not built; run `make cluster` first")
+            raise FileNotFoundError(f"{program} is not built; run `make control-plane` first")
         log = (folder / f"{name}.log").open("wb")
         programs.append(subprocess.Popen([program, *arguments], stdout=log, stderr=log, cwd=folder))
         (folder / f"{name}.pid").write_text(str(programs[-1].pid))
