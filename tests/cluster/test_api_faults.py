@@ -70,6 +70,13 @@ async def test_a_quiet_cluster_is_asked_next_to_nothing(world, api, operator):
     await world.apply_job()
     await world.until_pods(*PAIR)
     await world.until_condition("Running", "PodsCreated")
+    told = {condition["reason"] for condition in (await world.job())["status"]["conditions"]}
+
+    async def all_told():
+        # Events follow the status that they tell of.
+        return told <= {event["reason"] for event in await world.events()}
+
+    await world.until(all_told, f"events tell of {told}", world.events)
     asked = await counted(api, 10)
     assert len(asked) <= KINDS and not writes(asked), asked
 
