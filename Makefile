@@ -141,7 +141,7 @@ environments: $(VENV)/installed cluster images ## NeMo Gym's own environments, o
 .PHONY: crds
 crds: $(VENV)/installed ## generate crds/ and the pages about them from the API models
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.crds crds/ charts/nhx-gym-operator/files/crds/
-	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.sources docs/api-sources.md
+	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.api.origins_page docs/api-sources.md
 	PYTHONPATH=operator $(BIN)/python -m nhx_gym_operator.cli.conditions_page docs/conditions.md
 	PYTHONPATH=operator:tests $(BIN)/python -m support.stuck docs/troubleshooting.md
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from contract import runs
 from contract.pages import lines_of, numbers, table
 from contract.runs import Finished
-from nhx_gym_operator.api import sources
+from nhx_gym_operator.api import origins_page
 from nhx_gym_operator.api.job import JobSpec
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.settings import Settings
@@ -18,7 +18,7 @@ from unit.evaluator_fakes import target
 
 
 def test_nothing_in_a_job_chooses_the_image_or_the_runtime_or_widens_what_a_sandbox_reaches() -> None:
-    paths = [path for path, _ in sources.fields(JobSpec, "spec")]
+    paths = [path for path, _ in origins_page.fields(JobSpec, "spec")]
     assert len(paths) > 20
     found = [path for path in paths if re.search("egress|network|image|runtimeClass|provider|isolation", path)]
     # These ask for a part of what the administrator allows, and by default that is nothing.

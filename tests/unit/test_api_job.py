@@ -14,7 +14,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym import GymRuntimeConfig
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalRunConfig
 from pydantic.fields import FieldInfo
 
-from nhx_gym_operator.api import sources
+from nhx_gym_operator.api import origins_page
 from nhx_gym_operator.api.fileset import FileSet, FileSetSpec, FileSetStatus
 from nhx_gym_operator.api.job import AgentEvalJob, JobSpec
 from nhx_gym_operator.api.models import ModelSpec
@@ -32,14 +32,14 @@ OPTIONAL_BY_THE_DOCUMENTS = {"agent_config"}
 
 
 def spec_fields() -> list[tuple[str, FieldInfo]]:
-    return [*sources.fields(JobSpec, "job.spec"), *sources.fields(FileSetSpec, "fileset.spec")]
+    return [*origins_page.fields(JobSpec, "job.spec"), *origins_page.fields(FileSetSpec, "fileset.spec")]
 
 
 def every_field() -> list[tuple[str, FieldInfo]]:
     return [
         *spec_fields(),
-        *sources.fields(JobStatus, "job.status"),
-        *sources.fields(FileSetStatus, "fileset.status"),
+        *origins_page.fields(JobStatus, "job.status"),
+        *origins_page.fields(FileSetStatus, "fileset.status"),
     ]
 
 
@@ -66,7 +66,7 @@ def test_the_target_has_the_fields_of_the_installed_gym_config_and_no_other():
 @pytest.mark.parametrize("name", sorted(set(GymSpec.model_fields) - ONLY_IN_THE_DOCUMENTS))
 def test_a_target_field_has_the_default_of_the_installed_gym_config(name: str):
     ours, theirs = GymSpec.model_fields[name], GymRuntimeConfig.model_fields[sdk_name(name)]
-    assert sources.origin_of(ours).name == sdk_name(name)
+    assert origins_page.origin_of(ours).name == sdk_name(name)
     if name in OPTIONAL_BY_THE_DOCUMENTS:
         assert ours.get_default() is None
         return
@@ -87,7 +87,7 @@ def test_calls_have_the_deadline_and_retries_of_the_openai_client():
 
 @by_path(spec_fields())
 def test_every_field_of_a_spec_says_where_its_name_is_from(path: str, info: FieldInfo):
-    origin = sources.origin_of(info)
+    origin = origins_page.origin_of(info)
     assert origin, f"{path} has no origin"
     kind, _, page = origin.source.partition("docs page ")
     if not kind:
@@ -112,7 +112,7 @@ def test_an_optional_field_has_a_default_or_says_what_its_absence_means(path: st
 
 def test_the_table_of_origins_is_up_to_date():
     written = (ROOT / "docs/api-sources.md").read_text(encoding="utf-8")
-    assert written == sources.render(), "run: make crds"
+    assert written == origins_page.render(), "run: make crds"
 
 
 def example_objects() -> list[dict[str, Any]]:

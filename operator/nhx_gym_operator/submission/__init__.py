@@ -16,24 +16,24 @@ from .target import AgentEvalInputSpec, FilesetRef, GymPlacement, GymRunnerTarge
 
 if TYPE_CHECKING:
     from .bundle import read_bundle
-    from .live import submit, submit_async
-    from .resource import (
+    from .handle import (
         AgentEvaluatorJobResource,
         AsyncAgentEvaluatorJobResource,
         JobNotCompletedError,
         JobProgress,
         get_job_resource,
     )
+    from .live import submit, submit_async
     from .taskset import write_taskset
 
 _WITH_THE_SDK = {
     "submit": "live",
     "submit_async": "live",
-    "AgentEvaluatorJobResource": "resource",
-    "AsyncAgentEvaluatorJobResource": "resource",
-    "JobNotCompletedError": "resource",
-    "JobProgress": "resource",
-    "get_job_resource": "resource",
+    "AgentEvaluatorJobResource": "handle",
+    "AsyncAgentEvaluatorJobResource": "handle",
+    "JobNotCompletedError": "handle",
+    "JobProgress": "handle",
+    "get_job_resource": "handle",
     "read_bundle": "bundle",
     "write_taskset": "taskset",
 }

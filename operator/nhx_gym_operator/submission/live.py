@@ -19,7 +19,7 @@ from ..client.kubectl import Kubectl
 from .convert import DEFAULT_RESULTS, TASKSET_KEY, job_of, manifest_of, new_name
 from .errors import SubmissionError, UnsubmittableRunnerError
 from .gym_version import version_warning
-from .resource import AgentEvaluatorJobResource, AsyncAgentEvaluatorJobResource
+from .handle import AgentEvaluatorJobResource, AsyncAgentEvaluatorJobResource
 from .runner import target_of_runner
 from .target import AgentEvalInputSpec, GymPlacement, GymRunnerTarget, TasksetRef
 from .taskset import fitting, taskset_text

@@ -33,7 +33,6 @@ _READER_SECONDS = 1800
 _STATUS = {
     Phase.PENDING: HelixJobStatus.PENDING,
     Phase.SUSPENDED: HelixJobStatus.PAUSED,
-    Phase.SUSPENDED: HelixJobStatus.PAUSED,
     Phase.SUCCEEDED: HelixJobStatus.COMPLETED,
     Phase.FAILED: HelixJobStatus.ERROR,
     Phase.CANCELLED: HelixJobStatus.CANCELLED,
