@@ -135,18 +135,25 @@ def _plain(value: Any) -> Any:
 
 
 def _with_said_defaults(node: Schema) -> Schema:
-    """`kubectl explain` shows no default but what the description says. That of an object stands at its fields."""
+    """`kubectl explain` shows no default but what the description says."""
     out = dict(node)
-    default = out.get("default")
-    if default not in (None, "") and not isinstance(default, dict | list):
-        said = json.dumps(default) if isinstance(default, bool) else default
-        out["description"] = f"{out.get('description', '')} Default: {said}.".lstrip()
+    if "default" in out:
+        out["description"] = f"{out.get('description', '')} Default: {_said(out['default'])}.".lstrip()
     for keyword in ("items", "additionalProperties"):
         if keyword in out:
             out[keyword] = _with_said_defaults(out[keyword])
     if "properties" in out:
         out["properties"] = {name: _with_said_defaults(field) for name, field in out["properties"].items()}
     return out
+
+
+def _said(default: Any) -> str:
+    """As it stands in a manifest."""
+    if default in ("", [], {}):
+        return "empty"
+    if isinstance(default, dict | list):
+        return yaml.safe_dump(default, default_flow_style=True, sort_keys=False).strip()
+    return json.dumps(default) if isinstance(default, bool) else str(default)
 
 
 def _without_default(schema: Schema) -> Schema:

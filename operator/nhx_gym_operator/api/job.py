@@ -126,7 +126,7 @@ class JobSpec(ApiModel):
         default=Limits(), description="Bounds on rollouts and tokens of this job."
     )
     egress: Annotated[Egress, ours("what a sandbox may reach, within what the administrator allows")] = Field(
-        default=Egress(), description="Hosts of the network that a sandboxed Gym may reach. None by default."
+        default=Egress(), description="Hosts of the network that a sandboxed Gym may reach."
     )
     idle_timeout_seconds: Annotated[
         float | None, ours("ends a collection in which nothing happens", "ours: an hour")
