@@ -27,13 +27,9 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 
 .PHONY: test
 test: lint programs ## all tests
-	$(MAKE) --jobs=2 test-faults test-without-pods
-	$(MAKE) test-e2e
-
-.PHONY: test-without-pods
-test-without-pods: ## unit tests, then cluster tests
 	$(MAKE) test-unit
-	$(MAKE) test-cluster
+	$(MAKE) --jobs=2 test-faults test-cluster
+	$(MAKE) test-e2e
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: minutes

@@ -768,7 +768,7 @@ async def test_callers_that_leave_before_their_answer_are_no_sign_of_life(
             outcome = await finish(w.evaluation(plan), host)
     assert (outcome.state, outcome.reason) == ("Failed", "CollectionStalled")
     usage = outcome.usage["policy"]
-    assert usage.calls == usage.failed_calls == 0 and usage.aborted_calls > 3
+    assert usage.calls == usage.failed_calls == 0 and usage.aborted_calls > 0  # how many is the machine's
 
 
 @pytest.mark.parametrize("sign", ["rollout", "call"])
