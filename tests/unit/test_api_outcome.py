@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhx_gym_operator.api.outcome import MAX_DECODED_BYTES, OutcomeError, decode_outcome, encode_outcome
-from nhx_gym_operator.api.wire.endpoints import Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import EgressUse, Progress, Stage
 from nhx_gym_operator.api.wire.reports import TERMINATION_LIMIT_BYTES, Aggregate, Outcome
 
 
@@ -86,7 +86,14 @@ def test_an_outcome_in_any_script_fits():
         message=text(1500),
         degraded=[text(1500)],
         warnings=[text(300)],
-        progress=Progress(stage=Stage.DONE, attempt=1, message=text(500)),
+        progress=Progress(
+            stage=Stage.DONE,
+            attempt=1,
+            message=text(500),
+            egress=EgressUse(
+                requests=9, refused=1, passed={random.Random(n).randbytes(125).hex(): n for n in range(8)}
+            ),
+        ),
         aggregates=[Aggregate(name=text(256), kind="scalar", unit="gym")],
         versions={text(64): text(64) for _ in range(24)},
         host_kernel=text(200),
@@ -95,4 +102,5 @@ def test_an_outcome_in_any_script_fits():
     encoded = encode_outcome(outcome)
     assert len(encoded) <= TERMINATION_LIMIT_BYTES
     decoded = decode_outcome(encoded)
+    assert decoded.progress.egress.requests == 9
     assert decoded.message and outcome.message.startswith(decoded.message)

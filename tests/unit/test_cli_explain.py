@@ -149,6 +149,13 @@ def test_why_a_job_was_placed_so_is_one_line(cluster):
     assert len(notes) > 1 and notes[-1] == f"it was placed Sandboxed: {measured}", "what is well comes last"
 
 
+def test_what_gym_asked_of_other_hosts_is_a_note(cluster):
+    used = {"requests": 3, "refused": 1, "passed": [{"entry": "*.example.org", "requests": 2}]}
+    cluster.write("jobs", [job(phase="Starting", egress=used, conditions=WAITS)])
+    said = "Gym sent 3 requests for other hosts, 1 of them refused; allowed by *.example.org (2)"
+    assert any(note.startswith(said) for note in json.loads(call("explain", "mcqa", "--output=json").output)["notes"])
+
+
 def test_white_space_around_a_key_is_a_note_and_no_part_of_the_cause(cluster):
     said = "model policy answered no call: HTTP 401 from the model server: no"
     left_out = outcome.trimmed("the API key of model 'policy'")

@@ -9,7 +9,7 @@ from nhx_gym_operator.api.conditions import PodReason
 from nhx_gym_operator.api.constants import Placement
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.api.status import JobStatus
-from nhx_gym_operator.api.wire.endpoints import Latency, ModelUsage, Notice, Progress, Stage
+from nhx_gym_operator.api.wire.endpoints import EgressUse, Latency, ModelUsage, Notice, Progress, Stage
 from nhx_gym_operator.api.wire.reports import Aggregate, FailureClass
 from nhx_gym_operator.controller import events, podview
 from nhx_gym_operator.controller.decide import decide
@@ -146,6 +146,7 @@ def test_all_that_the_outcome_says_is_shown():
         environment_digest="sha256:ab",
         warnings=["white space around a key was left out"],
     )
+    result.progress.egress = EgressUse(requests=3, refused=3)
     status = decide(finished(result), NOW).status
     assert status["aggregates"] == [
         {
@@ -163,6 +164,7 @@ def test_all_that_the_outcome_says_is_shown():
     assert status["aggregatesDropped"] == 3
     assert status["usage"]["policy"]["totalTokens"] == 120
     assert status["usage"]["policy"]["latencySeconds"] == {"mean": 1.5, "p50": 1.0, "p99": 4.0, "max": 4.2}
+    assert (status["egress"]["requests"], status["egress"]["refused"], status["egress"]["passed"]) == (3, 3, [])
     assert status["ran"]["versions"] == {"nemo-gym": "0.5.0"}
     assert status["ran"]["hostKernel"] == "#1 SMP gVisor"
     assert status["ran"]["environmentDigest"] == "sha256:ab"
@@ -568,6 +570,7 @@ def test_what_a_program_printed_in_colour_stands_plain_in_a_condition():
         (f'"usage": {{"policy": {{"calls": {10**30}}}}}', "usage"),
         ('"usage": {"policy": {"seconds": 1e400}}', "usage"),
         ('"aggregates": [{"name": "a", "value": 1e400, "kind": "k", "unit": "u"}]', "aggregates"),
+        ('"progress": {"stage": "done", "attempt": 1, "egress": {"requests": -1}}', "egress"),
         ('"coverage": 7', "coverage"),
         (f'"results_path": "{"x" * 3000}"', "results"),
     ],

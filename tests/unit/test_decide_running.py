@@ -4,7 +4,7 @@ import pytest
 
 from nhx_gym_operator.api.conditions import PodReason
 from nhx_gym_operator.api.fileset import FileSetSpec
-from nhx_gym_operator.api.wire.endpoints import ModelUsage, Stage
+from nhx_gym_operator.api.wire.endpoints import EgressUse, ModelUsage, Stage
 from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.api.wire.reports import Staged as Found
 from nhx_gym_operator.controller.decide import decide
@@ -91,6 +91,30 @@ def test_usage_is_shown_as_it_was_when_the_last_rollout_ended():
     assert decide(observe(owner, pods=at(1, 7).pods, progress=at(1, 7).progress), NOW).status["usage"] == first["usage"]
     later = decide(observe(owner, pods=at(2, 8).pods, progress=at(2, 8).progress), NOW).status
     assert later["usage"]["policy"]["calls"] == 8
+
+
+ASKED = EgressUse(requests=5, refused=2, sent=10, received=20, passed={"a.example": 2, "*.b.example:8443": 1})
+
+
+def asking(used):
+    owner = job(status=accepted_status(), egress={"allow": ["*.b.example:8443", "a.example"]})
+    return observe(owner, pods=working().pods, progress=progress(done=1, mean_reward=0.5, egress=used))
+
+
+def test_what_a_sandbox_asked_of_other_hosts_is_counted_by_the_jobs_own_list():
+    assert decide(asking(ASKED), NOW).status["egress"] == {
+        "requests": 5,
+        "refused": 2,
+        "bytesSent": 10,
+        "bytesReceived": 20,
+        "passed": [{"entry": "a.example", "requests": 2}, {"entry": "*.b.example:8443", "requests": 1}],
+    }
+    assert "egress" not in decide(asking(None), NOW).status
+
+
+def test_no_name_gets_into_a_status_that_the_job_does_not_list():
+    lies = ASKED.model_copy(update={"passed": {"\x1b[31mowned": 1, "evil.example": 9, "a.example": 1}})
+    assert decide(asking(lies), NOW).status["egress"]["passed"] == [{"entry": "a.example", "requests": 1}]
 
 
 def test_a_job_starts_until_collection_begins():

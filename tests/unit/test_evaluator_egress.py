@@ -21,6 +21,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from nhx_gym_operator.api.wire.endpoints import EgressUse
 from nhx_gym_operator.api.wire.plans import EgressPlan
 from nhx_gym_operator.evaluator import addresses
 from nhx_gym_operator.evaluator import egress as egress_module
@@ -482,7 +483,37 @@ async def test_what_a_sandbox_reached_is_in_its_jobs_bundle(tmp_path: Path) -> N
     assert [line["host"] for line in by.lines] == [HOST, "other.example"]
     provenance = json.loads((world.paths.attempt(1) / "provenance.json").read_text())["egress"]
     assert (provenance["allow"], provenance["requests"], provenance["refused"]) == (allow, 2, 1)
-    assert provenance["received"] > 0
+    assert provenance["received"] > 0 and provenance["passed"] == {allow[0]: 1}
+    assert outcome.progress.egress == EgressUse(**{name: provenance[name] for name in EgressUse.model_fields})
+
+
+async def test_what_was_asked_is_counted_by_the_lists_entries_and_never_by_what_the_sandbox_wrote(
+    tmp_path: Path,
+) -> None:
+    async with Upstream().serve() as there:
+        own, any_ = f"{HOST}:{there.port}", f"*.pages.example:{there.port}"
+        async with proxy(tmp_path, own, any_, f"b.pages.example:{there.port}") as by:
+            for _ in range(2):
+                await by.ask(f"http://{HOST}:{there.port}/")
+            await by.refusal("http://chosen-by-the-environment.example/")
+            # The entry allows it, and what the name leads to does not.
+            await by.refusal(f"http://a.pages.example:{there.port}/")
+            use = by.egress.use()
+    assert (use.requests, use.refused, use.passed) == (4, 2, {own: 2})
+    assert use.received > 0
+
+
+async def test_the_status_is_told_of_a_few_entries_and_the_bundle_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(egress_module, "MAX_NAMED", 1)
+    async with Upstream().serve() as there:
+        first, second = f"{HOST}:{there.port}", f"other.example:{there.port}"
+        async with proxy(tmp_path, first, second) as by:
+            for host in (HOST, "other.example", "other.example"):
+                await by.ask(f"http://{host}:{there.port}/")
+            assert by.egress.use().passed == {second: 2}
+            assert by.egress.counts()["passed"] == {second: 2, first: 1}
 
 
 @pytest.fixture(scope="module", autouse=True)

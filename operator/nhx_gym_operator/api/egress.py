@@ -26,6 +26,8 @@ _PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2]
 ENTRY = rf"^{_NAME}(:{_PORT})?$"
 """`host` or `host:port` (as `sandbox_egress_allow` of evals/agent-eval/gym-sandbox-configuration.mdx has it), in small
 letters; `*.host` for every name below it."""
+MAX_NAMED = 8
+"""Entries of a job's list that its status counts requests of."""
 HostEntry = Annotated[str, Field(max_length=260, pattern=ENTRY)]
 
 _HOST = re.compile(_NAME)
@@ -47,7 +49,16 @@ class Egress(ApiModel):
 
 def allows(entries: Iterable[str], host: str, port: int) -> bool:
     """Whether one of `entries` covers this port of a host, which is a name or an IPv4 address in small letters."""
-    return any(port in ports and _covers(name, host) for name, ports in map(_parts, entries))
+    return allowed_by(entries, host, port) is not None
+
+
+def allowed_by(entries: Iterable[str], host: str, port: int) -> str | None:
+    """The first of `entries` that covers it."""
+    for entry in entries:
+        name, ports = _parts(entry)
+        if port in ports and _covers(name, host):
+            return entry
+    return None
 
 
 def spells_out(entries: Iterable[str], host: str, port: int) -> bool:

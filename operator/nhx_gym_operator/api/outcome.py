@@ -56,8 +56,8 @@ def encode_outcome(outcome: Outcome) -> bytes:
     """The outcome as at most `TERMINATION_LIMIT_BYTES` bytes of ASCII.
 
     What does not fit is dropped in this order: aggregates from the last to the second, statistics of
-    the first, warnings, package versions, long texts, notices, usage, the kernel, all but the beginning of texts, the
-    last aggregate. `aggregates_dropped` counts the aggregates.
+    the first, warnings, package versions, long texts, which hosts were reached, notices, usage, the kernel, all but the
+    beginning of texts, the last aggregate. `aggregates_dropped` counts the aggregates.
     """
     for candidate in _ever_smaller(outcome):
         encoded = _encode(candidate)
@@ -110,13 +110,15 @@ def _ever_smaller(outcome: Outcome) -> Iterator[Outcome]:
         update={"aggregates": first, "aggregates_dropped": dropped + len(aggregates) - len(first)}
     )
     yield smaller
+    egress = outcome.progress.egress and outcome.progress.egress.model_copy(update={"passed": {}})
     for update in (
         {"warnings": []},
         {"versions": {}},
         {"message": outcome.message[:_SHORT_TEXT]},
         {"degraded": [text[:_SHORT_TEXT] for text in outcome.degraded[:1]]},
         {"progress": outcome.progress.model_copy(update={"message": ""})},
-        {"progress": outcome.progress.model_copy(update={"message": "", "notices": []})},
+        {"progress": outcome.progress.model_copy(update={"message": "", "egress": egress})},
+        {"progress": outcome.progress.model_copy(update={"message": "", "egress": egress, "notices": []})},
         {"usage": {}},
         {"host_kernel": ""},
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from .constants import Isolation, Phase, Placement
+from .egress import MAX_NAMED
 from .outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
 from .resource import CONDITION_LIST, ApiModel, Condition, Timestamp
 
@@ -94,6 +95,29 @@ class JobModelUsage(Reported):
         description="What all calls took, each by itself, with retries and the waits between them.",
     )
     latency_seconds: JobLatency | None = Field(default=None, description="How long answered calls took.")
+
+
+class EgressEntry(Reported):
+    """An entry of `spec.egress.allow`, and how often it was made use of."""
+
+    entry: str = Field(max_length=260, description="As `spec.egress.allow` has it.")
+    requests: int = Field(default=0, ge=0, le=MAX_COUNT, description="Requests that it allowed.")
+
+
+class JobEgress(Reported):
+    """What a sandboxed Gym asked of other hosts than its models in the latest attempt, as `egress.jsonl` of the bundle
+    has it request by request."""
+
+    requests: int = Field(default=0, ge=0, le=MAX_COUNT, description="Requests and tunnels, refused ones included.")
+    refused: int = Field(default=0, ge=0, le=MAX_COUNT, description="Those that were refused.")
+    bytes_sent: int = Field(default=0, ge=0, le=MAX_COUNT, description="Bytes of content that left the sandbox.")
+    bytes_received: int = Field(default=0, ge=0, le=MAX_COUNT, description="Bytes of content that came in.")
+    passed: list[EgressEntry] = Field(
+        default=[],
+        max_length=MAX_NAMED,
+        description="The entries that allowed the most requests, those first; the others are in the bundle.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["entry"]},
+    )
 
 
 class JobResults(ApiModel):
@@ -228,6 +252,11 @@ class JobStatus(Reported):
         default=None,
         description="Calls, tokens and latency by the model's name in the spec; of a running job as they were when the "
         "last rollout ended.",
+    )
+    egress: JobEgress | None = Field(
+        default=None,
+        description="What a sandboxed Gym asked of the hosts of `spec.egress.allow` and of others; of a running job as "
+        "it was when the last rollout ended.",
     )
     results: JobResults | None = Field(default=None, description="Where the result bundle is.")
     ran: JobRan | None = Field(default=None, description="Images and packages that ran.")

@@ -144,6 +144,8 @@ def _notes(job: Job) -> list[str]:
         if usage.get("failedCalls"):
             calls = usage.get("calls", 0) + usage["failedCalls"] + usage.get("abortedCalls", 0)
             notes.append(f"{usage['failedCalls']} of {calls} calls to model {name} failed")
+    if job.egress:
+        notes.append(f"{job.egress}; each is a line of egress.jsonl in the bundle")
     notes += [f"{entry['type']}: {entry.get('message')}" for entry in _beside(job)]
     location = job.results_location
     if location and job.finished and (status.get("results") or {}).get("path") and _has_recorded(job):

@@ -14,7 +14,18 @@ from .output import number, table
 from .record import rows_of, write_csv
 
 _STATISTICS = {"mean": "MEAN", "min": "MIN", "max": "MAX", "median": "MEDIAN", "stdDev": "STDDEV"}
-_SHOWN = ("phase", "placement", "progress", "coverage", "aggregates", "aggregatesDropped", "usage", "results", "ran")
+_SHOWN = (
+    "phase",
+    "placement",
+    "progress",
+    "coverage",
+    "aggregates",
+    "aggregatesDropped",
+    "usage",
+    "egress",
+    "results",
+    "ran",
+)
 
 
 def results_of(job: Job) -> Body:
@@ -74,6 +85,8 @@ def _notes(job: Job) -> list[str]:
     if results.get("location"):
         notes.append(f"bundle: {results['location']}, directory {job.results_path}")
     notes += [_usage(name, usage) for name, usage in (status.get("usage") or {}).items()]
+    if job.egress:
+        notes.append(job.egress)
     notes.append("gym_reward.reward is on 0-1; names under runner.gym. are in the environment's own units")
     return notes
 

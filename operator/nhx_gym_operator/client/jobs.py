@@ -93,6 +93,16 @@ class Job:
         return path or attempt_dir(self.status.get("attempt") or 1)
 
     @property
+    def egress(self) -> str:
+        """What its Gym asked of other hosts, in words; empty if nothing is open to it or nothing was asked."""
+        used = self.status.get("egress") or {}
+        if not used.get("requests"):
+            return ""
+        passed = ", ".join(f"{entry['entry']} ({entry.get('requests', 0)})" for entry in used.get("passed") or ())
+        words = f"Gym sent {used['requests']} requests for other hosts, {used.get('refused', 0)} of them refused"
+        return f"{words}; allowed by {passed}" if passed else words
+
+    @property
     def says(self) -> str:
         """Phase and the message of the condition that explains it, for use in messages."""
         message = self._message()

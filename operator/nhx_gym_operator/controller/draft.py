@@ -25,6 +25,10 @@ class StatusDraft:
         self._generation = job.metadata.generation
         self.data: dict[str, Any] = copy.deepcopy(job.status.to_dict())
 
+    @property
+    def egress_allowed(self) -> list[str]:
+        return self._job.spec.egress.allow
+
     def fitting(self) -> dict[str, Any]:
         """The status as the API server takes it. For one field that it refuses it would refuse the whole, whoever made
         up the numbers in it: such a field stays as it was."""

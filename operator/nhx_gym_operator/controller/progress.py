@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 class ProgressPoller:
     """Asks every evaluator that it was told of, every `INTERVAL_SECONDS`. `changed` is called with a job's UID when its
-    answer differs from the last one in more than what its models were used for. An evaluator that does not answer is
-    asked again; its pod tells what has become of it."""
+    answer differs from the last one in more than what its models and its way out were used for. An evaluator that does
+    not answer is asked again; its pod tells what has become of it."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
@@ -74,8 +74,13 @@ class ProgressPoller:
         if uid not in self._sources:
             return
         before, self._answers[uid] = self._answers.get(uid), answer
-        if before is None or before.model_copy(update={"usage": answer.usage}) != answer:
+        if before is None or _without_counts(before) != _without_counts(answer):
             self._changed(uid)
+
+
+def _without_counts(answer: Progress) -> Progress:
+    """A status shows them as they were when a rollout ended."""
+    return answer.model_copy(update={"usage": {}, "egress": None})
 
 
 async def _bounded(content: aiohttp.StreamReader) -> bytes:

@@ -15,8 +15,9 @@ from ..api.constants import (
     CONTAINER_STAGE,
     CONTAINER_STAGE_DATASET,
 )
+from ..api.egress import MAX_NAMED
 from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD
-from ..api.wire.endpoints import ModelUsage, Progress
+from ..api.wire.endpoints import EgressUse, ModelUsage, Progress
 from ..api.wire.reports import Aggregate, Outcome
 from ..workloads import storage
 from ..workloads.workload import Workload
@@ -42,6 +43,7 @@ def show_progress(draft: StatusDraft, progress: Progress) -> None:
         # With every rollout, not with every call: each change is a write to the API server.
         if finished != before.get("done", 0) + before.get("failed", 0):
             _show_usage(draft, progress.usage)
+            _show_egress(draft, progress.egress)
         shown: dict[str, Any] = {
             "done": progress.done,
             "failed": progress.failed,
@@ -92,6 +94,7 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
     if outcome.coverage is not None:
         data["coverage"] = outcome.coverage
     _show_usage(draft, outcome.usage)
+    _show_egress(draft, outcome.progress.egress)
     if outcome.results_path:
         data.setdefault("results", {})["path"] = outcome.results_path
     if outcome.results_location:
@@ -111,6 +114,20 @@ def show_outcome(draft: StatusDraft, outcome: Outcome) -> None:
 def _show_usage(draft: StatusDraft, usage: Mapping[str, ModelUsage]) -> None:
     if usage:
         draft.data["usage"] = {name: _camel(used.model_dump(exclude_none=True)) for name, used in usage.items()}
+
+
+def _show_egress(draft: StatusDraft, used: EgressUse | None) -> None:
+    """Only entries that the job has: whoever stands in an evaluator's place writes no names into its status."""
+    if used is None:
+        return
+    known = [(entry, requests) for entry, requests in used.passed.items() if entry in draft.egress_allowed]
+    draft.data["egress"] = {
+        "requests": used.requests,
+        "refused": used.refused,
+        "bytesSent": used.sent,
+        "bytesReceived": used.received,
+        "passed": [{"entry": entry, "requests": requests} for entry, requests in known[:MAX_NAMED]],
+    }
 
 
 def _shown(reward: float) -> str:

@@ -25,6 +25,7 @@ DISPENSABLE = frozenset(
         "aggregates",
         "aggregatesDropped",
         "coverage",
+        "egress",
         "hosts",
         "model",
         "placementReason",

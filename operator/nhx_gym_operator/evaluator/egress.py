@@ -14,6 +14,7 @@ import logging
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from ..api.egress import FIELD, allows, spells_out
+from ..api.egress import FIELD, MAX_NAMED, allowed_by, spells_out
+from ..api.wire.endpoints import EgressUse
 from ..api.wire.plans import EgressPlan
 from .addresses import AddressRefused, look_up, parsed, plain, trouble_in_words
 from .checked_proxy import CONNECT_S
@@ -78,6 +80,8 @@ class _Exchange:
     port: int = 0
     url: URL | None = None
     """None for a tunnel."""
+    entry: str | None = None
+    """Of the job's list, which allows it; None once it is refused."""
     response: web.StreamResponse | None = None
     """Once its head is sent."""
     status: int = 0
@@ -121,24 +125,30 @@ class _Exchange:
 
 
 class EgressProxy:
-    """Serves what the plan allows. `counts` are of this attempt."""
+    """Serves what the plan allows. What it counts is of this attempt."""
 
     def __init__(self, plan: EgressPlan, file: Path) -> None:
         self._plan = plan
         self._file = file
+        self._passed_by: Counter[str] = Counter()
         self._open = self._requests = self._refused = self._sent = self._received = self._logged = 0
         # Of its own: a name server that does not answer must not hold up the rest of the evaluator.
         self._lookups = ThreadPoolExecutor(_LOOKUPS_AT_ONCE, thread_name_prefix="egress-lookup")
 
     def counts(self) -> dict[str, Any]:
         """For the bundle: what was allowed, and how much came of it."""
-        return {
-            "allow": self._plan.allow,
-            "requests": self._requests,
-            "refused": self._refused,
-            "sent": self._sent,
-            "received": self._received,
-        }
+        whole = self.use().model_copy(update={"passed": dict(self._passed_by.most_common())})
+        return {"allow": self._plan.allow} | whole.model_dump()
+
+    def use(self) -> EgressUse:
+        """For the job's status: at most `MAX_NAMED` entries, and no word of the sandbox's own."""
+        return EgressUse(
+            requests=self._requests,
+            refused=self._refused,
+            sent=self._sent,
+            received=self._received,
+            passed=dict(self._passed_by.most_common(MAX_NAMED)),
+        )
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
         """Answer a request that `is_forwarded`. Raises `EgressRefused`."""
@@ -153,6 +163,7 @@ class EgressProxy:
                 return await self._pass_on(exchange, exchange.url, addresses)
         except EgressRefused as refused:
             self._refused += 1
+            exchange.entry = None
             return exchange.ended(refused.status, str(refused))
         except TimeoutError:
             return exchange.ended(504, f"no byte passed for {IDLE_S:g} s, or it had been open for {LONGEST_S:g} s")
@@ -169,7 +180,8 @@ class EgressProxy:
         if self._open > AT_ONCE:
             raise EgressRefused(503, f"{AT_ONCE} requests of this job are open, which is as many as there may be")
         self._check_bytes()
-        if not allows(self._plan.allow, exchange.host, exchange.port):
+        exchange.entry = allowed_by(self._plan.allow, exchange.host, exchange.port)
+        if exchange.entry is None:
             allowed = ", ".join(self._plan.allow)
             raise EgressRefused(
                 403, f"this job may not reach {exchange.host}:{exchange.port}; its {FIELD} has {allowed}"
@@ -300,6 +312,8 @@ class EgressProxy:
 
     def _note(self, exchange: _Exchange) -> None:
         self._requests += 1
+        if exchange.entry is not None:
+            self._passed_by[exchange.entry] += 1
         if self._logged >= MAX_LOG_BYTES:
             return
         line = json.dumps(exchange.line()) + "\n"

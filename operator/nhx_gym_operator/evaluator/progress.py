@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ..api.wire.endpoints import Notice, Progress, Stage
+from ..api.wire.endpoints import EgressUse, Notice, Progress, Stage
 
 MAX_MESSAGE = 800
 
@@ -35,6 +35,8 @@ class ProgressState:
     """Notices that come and go while the job runs."""
     quiet: Callable[[], str] = str
     """What is to be said while nothing comes; empty while something does."""
+    egress: Callable[[], EgressUse | None] = lambda: None
+    """What the sandbox asked of other hosts, so far."""
     images: dict[str, str] = field(default_factory=dict)
     """Image digest by role: the operator says so when it asks, since only it can know."""
     _reward_sum: float = 0.0
@@ -71,4 +73,5 @@ class ProgressState:
             hosts=self.hosts,
             message="; ".join(filter(None, (self.again, self.message, self.quiet())))[:MAX_MESSAGE],
             notices=[*self.notices, *self.also()],
+            egress=self.egress(),
         )

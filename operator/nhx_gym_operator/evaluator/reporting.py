@@ -12,7 +12,7 @@ from typing import Any, Literal
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 
 from ..api.conditions import RunReason
-from ..api.wire.endpoints import Notice
+from ..api.wire.endpoints import EgressUse, Notice
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
 from . import last_word
@@ -62,7 +62,7 @@ class Reporter:
     """Whether the results volume is known to hold nobody else's."""
 
     def __post_init__(self) -> None:
-        self.progress = ProgressState(self.plan.attempt, also=self._notices)
+        self.progress = ProgressState(self.plan.attempt, also=self._notices, egress=self._egress)
         self.provenance = Provenance(self.plan, self.paths, self.progress.images)
 
     @property
@@ -79,6 +79,9 @@ class Reporter:
             return self.calls.notices()
         asked = {route.name: route.model for route in self.plan.models}
         return [*self.calls.notices(), *self.gateway.notices(), *other_names(asked, self.gateway.facts())]
+
+    def _egress(self) -> EgressUse | None:
+        return self.server.egress.use() if self.server and self.server.egress else None
 
     def running(self) -> Outcome:
         return self._outcome("Running")

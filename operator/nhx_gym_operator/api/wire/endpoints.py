@@ -122,6 +122,20 @@ class ModelUsage(Message):
     """Of one model over the whole job; a rollout's usage has none."""
 
 
+class EgressUse(Message):
+    """What a sandbox asked of its evaluator as a forward proxy, in one attempt."""
+
+    requests: int = 0
+    """All, the refused ones too."""
+    refused: int = 0
+    sent: int = 0
+    """Bytes of what passed, as `received`."""
+    received: int = 0
+    passed: dict[str, int] = Field(default_factory=dict)
+    """Requests that were not refused, by the entry of `spec.egress.allow` that allowed them: never by what the sandbox
+    wrote. Those with the most, the most first."""
+
+
 class Progress(Message):
     """Body of `GET /progress`. Counts are rollouts; `mean_reward` is over those done, unscaled."""
 
@@ -137,3 +151,5 @@ class Progress(Message):
     notices: list[Notice] = Field(default_factory=list)
     usage: dict[str, ModelUsage] = Field(default_factory=dict)
     """By the model's name in the job, so far. An `Outcome` has its own."""
+    egress: EgressUse | None = None
+    """None where nothing but models is open to the job's Gym."""
