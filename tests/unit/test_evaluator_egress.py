@@ -24,8 +24,8 @@ from yarl import URL
 from nhx_gym_operator.api.wire.endpoints import EgressUse
 from nhx_gym_operator.api.wire.plans import EgressPlan
 from nhx_gym_operator.evaluator import addresses
-from nhx_gym_operator.evaluator import egress as egress_module
 from nhx_gym_operator.evaluator.egress import EGRESS_LOG, EgressProxy
+from nhx_gym_operator.evaluator.egress import proxy as egress_module
 from nhx_gym_operator.evaluator.gateway import ModelGateway
 from nhx_gym_operator.evaluator.http_api import Backends, make_app, serving
 from nhx_gym_operator.evaluator.model_keys import ModelKeys

@@ -1,18 +1,10 @@
-"""The way out of a sandbox whose environment needs more than models: a forward proxy to hosts that the job may reach.
-
-It stands at the evaluator's one port, so that the sandbox's own network stays as narrow as it is. http is passed on
-request by request; for https there are tunnels (CONNECT), and the TLS in one has to name the host that was asked for.
-Names are looked up here, and what is connected to is the address that was checked. Each request is a line of
-`egress.jsonl` in the bundle: what could not be logged is refused.
-"""
+"""What may go out, how much of it, and the line that is kept of each request."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import socket
-import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,16 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import hdrs, web
-from aiohttp.abc import AbstractResolver, ResolveResult
-from multidict import CIMultiDict, CIMultiDictProxy
+from aiohttp import web
 from yarl import URL
 
 from ..api.egress import FIELD, MAX_NAMED, allowed_by, spells_out
 from ..api.wire.endpoints import EgressUse
 from ..api.wire.plans import EgressPlan
 from .addresses import AddressRefused, look_up, parsed, plain, trouble_in_words
-from .checked_proxy import CONNECT_S
 
 EGRESS_LOG = "egress.jsonl"
 AT_ONCE = 64
@@ -44,31 +33,8 @@ MAX_BYTES = 16 << 30
 """Both ways, of one attempt of a job."""
 MAX_LOG_BYTES = 64 << 20
 _LOOKUPS_AT_ONCE = 8
-_CHUNK_BYTES = 1 << 16
-_OF_ONE_CONNECTION = frozenset(
-    {
-        "connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization", "te", "trailer",
-        "transfer-encoding", "upgrade", "expect", "host",
-    }
-)  # fmt: skip
-"""Headers between two neighbours (RFC 9110, 7.6.1). `Host` is made anew from the address that was judged."""
-_UNPACKED = frozenset({"gzip", "deflate", "br", "zstd"})
-"""Codings in which aiohttp's server hands on a request's body unpacked."""
 
 log = logging.getLogger(__name__)
-
-
-class EgressRefused(Exception):
-    """Nothing was passed on. `status` is what the client gets."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-
-
-def is_forwarded(request: web.Request) -> bool:
-    """Whether a request is for another host, by the form of its target (RFC 9112, 3.2)."""
-    return request.method == hdrs.METH_CONNECT or not request.raw_path.startswith(("/", "*"))
 
 
 @dataclass
@@ -174,7 +140,7 @@ class EgressProxy:
             self._note(exchange)
 
     def _admit(self, exchange: _Exchange) -> None:
-        exchange.host, exchange.port, exchange.url = _asked(exchange.request)
+        exchange.host, exchange.port, exchange.url = asked(exchange.request)
         if self._logged >= MAX_LOG_BYTES:
             raise EgressRefused(503, f"the log of this job's requests is full ({MAX_LOG_BYTES} bytes)")
         if self._open > AT_ONCE:
@@ -227,13 +193,13 @@ class EgressProxy:
 
     async def _tunnel(self, exchange: _Exchange, addresses: list[str]) -> web.StreamResponse:
         request = exchange.request
-        reader, writer = await _connected(exchange.host, addresses, exchange.port)
+        reader, writer = await connected(exchange.host, addresses, exchange.port)
         try:
             response = web.StreamResponse()
             await response.prepare(request)
             response.force_close()
             exchange.response, exchange.status = response, response.status
-            incoming = _Incoming(request)
+            incoming = Incoming(request)
             writer.write(await self._greeting(exchange, incoming.reader))
             ways = [
                 asyncio.create_task(self._send(exchange, incoming.reader, writer)),
@@ -254,10 +220,10 @@ class EgressProxy:
     async def _greeting(self, exchange: _Exchange, client: asyncio.StreamReader) -> bytes:
         """The first bytes of a tunnel, once they say whom they are for. Else a tunnel to one host would reach every
         other one at its address: a content network has many."""
-        hello, greeting = _Hello(), b""
+        hello, greeting = Hello(), b""
         while not hello.heard:
-            data = await client.read(_CHUNK_BYTES)
-            if not data or len(greeting) > _CHUNK_BYTES:
+            data = await client.read(CHUNK_BYTES)
+            if not data or len(greeting) > CHUNK_BYTES:
                 raise EgressRefused(403, "no TLS was begun in the tunnel")
             self._passed(exchange, sent=len(data))
             greeting += data
@@ -268,34 +234,30 @@ class EgressProxy:
 
     async def _send(self, exchange: _Exchange, client: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
-        while data := await client.read(_CHUNK_BYTES):
+        while data := await client.read(CHUNK_BYTES):
             self._passed(exchange, sent=len(data))
             writer.write(data)
             await writer.drain()
 
     async def _receive(self, exchange: _Exchange, reader: asyncio.StreamReader, response: web.StreamResponse) -> None:
-        while data := await reader.read(_CHUNK_BYTES):
+        while data := await reader.read(CHUNK_BYTES):
             self._passed(exchange, received=len(data))
             await response.write(data)
 
     async def _pass_on(self, exchange: _Exchange, url: URL, addresses: list[str]) -> web.StreamResponse:
         request = exchange.request
-        headers = _end_to_end(request.headers)
-        if headers.get(hdrs.CONTENT_ENCODING, "").lower() in _UNPACKED:
-            del headers[hdrs.CONTENT_ENCODING]
-            headers.popall(hdrs.CONTENT_LENGTH, None)
         async with (
-            _client(addresses) as session,
+            client(addresses) as session,
             session.request(
                 request.method,
                 url,
-                headers=headers,
+                headers=request_headers(request),
                 data=self._body(exchange) if request.body_exists else None,
                 allow_redirects=False,
             ) as answer,
         ):
             response = web.StreamResponse(
-                status=answer.status, reason=answer.reason, headers=_end_to_end(answer.headers)
+                status=answer.status, reason=answer.reason, headers=end_to_end(answer.headers)
             )
             await response.prepare(request)
             exchange.response, exchange.status = response, answer.status
@@ -325,133 +287,3 @@ class EgressProxy:
         except OSError as error:
             log.error("no further request leaves the sandbox, since %s cannot be written: %s", self._file, error)
             self._logged = MAX_LOG_BYTES
-
-
-class _Hello:
-    """Listens to how a tunnel begins, by the TLS library's own reading of a client's hello."""
-
-    def __init__(self) -> None:
-        self.heard = False
-        self._is_tls = False
-        self._name: str | None = None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.sni_callback = self._named
-        self._incoming = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, ssl.MemoryBIO(), server_side=True)
-
-    def feed(self, data: bytes) -> None:
-        self._incoming.write(data)
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return
-        except ssl.SSLError:
-            # As it must: the hello was all there was to know, and nobody answers it here.
-            self.heard = True
-
-    def is_for(self, host: str) -> bool:
-        """A host that is an address is not named: no client does that (RFC 6066, 3)."""
-        return self._is_tls and ((self._name or "").lower() == host or (self._name is None and _is_address(host)))
-
-    @property
-    def words(self) -> str:
-        if not self._is_tls:
-            return "no TLS"
-        return f"for {self._name[:253]}" if self._name else "for no name"
-
-    def _named(self, _: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int:
-        self._is_tls, self._name = True, name
-        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
-
-
-class _Incoming:
-    """What a client sends once its request became a tunnel, from where aiohttp hands it to a websocket otherwise."""
-
-    def __init__(self, request: web.Request) -> None:
-        if request.transport is None:
-            raise ConnectionResetError("the client has gone")
-        self.reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
-        self.reader.set_transport(request.transport)
-        request.protocol.set_parser(self)  # type: ignore[arg-type]
-
-    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        self.reader.feed_data(data)
-        return False, b""
-
-    def feed_eof(self) -> None:
-        self.reader.feed_eof()
-
-
-class _Found(AbstractResolver):
-    """Knows one host's addresses, those that were checked."""
-
-    def __init__(self, addresses: list[str]) -> None:
-        self._addresses = addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in self._addresses
-        ]
-
-    async def close(self) -> None:
-        pass
-
-
-def _client(addresses: list[str]) -> aiohttp.ClientSession:
-    """For one request, which is passed on as it came."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(resolver=_Found(addresses), force_close=True),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        skip_auto_headers=(hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE),
-    )
-
-
-async def _connected(host: str, addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    trouble = OSError("it has no address")
-    for address in addresses:
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                return await asyncio.open_connection(address, port, limit=_CHUNK_BYTES)
-        except OSError as error:
-            trouble = error
-    raise EgressRefused(502, f"{host}:{port}: {trouble_in_words(trouble)}")
-
-
-def _asked(request: web.Request) -> tuple[str, int, URL | None]:
-    """Host and port that a request is for, and its URL if it is no tunnel. Raises `EgressRefused`."""
-    if request.method == hdrs.METH_CONNECT:
-        target, url = request.url, None
-    else:
-        target = url = URL(request.raw_path, encoded=True).with_user(None)
-        if url.scheme != "http":
-            raise EgressRefused(400, f"{url.scheme[:16]!r} is not passed on; https goes through a tunnel (CONNECT)")
-    host, port = (target.raw_host or "").lower(), target.port
-    if not host or port is None:
-        raise EgressRefused(400, "the request names no host and port")
-    return host[:253], port, url
-
-
-def _is_address(host: str) -> bool:
-    try:
-        parsed(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    named = {name.strip().lower() for value in headers.getall(hdrs.CONNECTION, ()) for name in value.split(",")}
-    dropped = _OF_ONE_CONNECTION | named
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
