@@ -18,10 +18,12 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from ..api.egress import FIELD, MAX_NAMED, allowed_by, spells_out
-from ..api.wire.endpoints import EgressUse
-from ..api.wire.plans import EgressPlan
-from .addresses import AddressRefused, look_up, parsed, plain, trouble_in_words
+from ...api.egress import FIELD, MAX_NAMED, allowed_by, spells_out
+from ...api.wire.endpoints import EgressUse
+from ...api.wire.plans import EgressPlan
+from ..addresses import AddressRefused, look_up, parsed, plain, trouble_in_words
+from .forwarding import EgressRefused, asked, client, end_to_end, request_headers
+from .tunnel import CHUNK_BYTES, Hello, Incoming, connected
 
 EGRESS_LOG = "egress.jsonl"
 AT_ONCE = 64
