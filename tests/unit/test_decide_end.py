@@ -556,8 +556,8 @@ def test_a_reward_of_any_size_fits_the_table():
     assert decide(finished(result), NOW).status["reward"] == "-1.00e+300"
 
 
-def test_what_a_program_printed_in_colour_stands_plain_in_a_condition():
-    result = outcome("Failed", message="\x1b[31mImportError\x1b[0m:\r\n\tno module \x07x")
+def test_what_a_program_printed_in_colour_or_turned_round_stands_plain_in_a_condition():
+    result = outcome("Failed", message="\x1b[31mImportError\x1b[0m:\r\n\tno \u202emodule\u2066 \x07x")
     failed = condition_of(decide(finished(result, code=1), NOW), "Failed")
     assert failed["message"] == "ImportError:\n\tno module x"
 

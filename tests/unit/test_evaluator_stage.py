@@ -10,7 +10,7 @@ import pytest
 from nhx_gym_operator.api.tree import STAGED_MANIFEST, tree_digest, tree_files
 from nhx_gym_operator.api.wire.plans import STAGE_PLAN_ENV, StagePlan
 from nhx_gym_operator.api.wire.reports import Staged
-from nhx_gym_operator.evaluator.__main__ import _stage
+from nhx_gym_operator.evaluator.__main__ import _refuse, _stage
 from nhx_gym_operator.evaluator.sources.errors import StagingError
 from nhx_gym_operator.evaluator.stage import stage as stage_plan
 from unit.evaluator_fakes import paths_in
@@ -176,3 +176,18 @@ def test_folders_that_links_multiply_are_not_all_walked_through(tmp_path: Path) 
             (source / f"d{level - 1}/l{number}").symlink_to(f"../d{level}")
     with pytest.raises(StagingError, match="more than 20000 folders"):
         stage(source, tmp_path / "target")
+
+
+def test_a_name_that_is_not_utf8_is_refused_in_words_that_can_be_written(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", FILES)
+    Path(os.fsdecode(os.fsencode(source) + b"/odd\xff")).write_text("x")
+    with pytest.raises(StagingError, match="not UTF-8") as refused:
+        stage(source, tmp_path / "target")
+    str(refused.value).encode()
+
+
+def test_a_refusal_steers_no_terminal_and_turns_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "termination-log"
+    _refuse("the archive's \x1b]0;owned\x07\u202egnp.exe\udcff is a link", log)
+    for said in (log.read_text(), capsys.readouterr().err.rstrip("\n")):
+        assert said.isprintable() and "gnp.exe" in said

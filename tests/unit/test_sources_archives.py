@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -119,6 +120,54 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, target: Path) -> None
     with pytest.raises(StagingError):
         opened(tmp_path, tar_of({}, special("link", tarfile.SYMTYPE, ".."), through), target)
     assert not (tmp_path / "escaped").exists()
+
+
+def longer_than_a_path(*last: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    """Links in a row, each to a folder of a long name, then one that leads from the end of the row to a folder beside
+    the archive's: resolving them step by step runs out of path before it sees where they lead (CVE-2025-4517)."""
+    steps, folder, path = "abcdefghijklmnop", "d" * 247, ""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for step in steps:
+            tar.addfile(special(f"{path}{folder}", tarfile.DIRTYPE))
+            tar.addfile(special(f"{path}{step}", tarfile.SYMTYPE, folder))
+            path += f"{folder}/"
+        end = "/".join([*steps, "l" * 254])
+        tar.addfile(special(end, tarfile.SYMTYPE, "../" * len(steps)))
+        tar.addfile(special("way-out", tarfile.SYMTYPE, f"{end}/../beside"))
+        for entry, content in last:
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def test_nothing_is_written_or_read_behind_links_whatever_they_are_taken_for(tmp_path: Path, target: Path) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "secret").write_text("theirs")
+    written = special("way-out/written", tarfile.REGTYPE)
+    written.size = 1
+    for last in ((written, b"x"), (special("taken", tarfile.LNKTYPE, "way-out/secret"), b"")):
+        with pytest.raises(StagingError, match=r"link|outside|leads out"):
+            opened(tmp_path, longer_than_a_path(last), target)
+        shutil.rmtree(target)
+        target.mkdir()
+    assert [path.name for path in beside.iterdir()] == ["secret"]
+
+
+def test_nothing_is_written_through_a_link_that_stays_inside_either(tmp_path: Path, target: Path) -> None:
+    through = special("link/a", tarfile.REGTYPE)
+    with pytest.raises(StagingError, match="link/a lies behind a link, link"):
+        opened(tmp_path, tar_of({"folder/b": b""}, special("link", tarfile.SYMTYPE, "folder"), through), target)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [tar_of({}, special("odd", tarfile.LNKTYPE, "nowhere")), zip_of({"aü": b"x"}).replace("ü".encode(), b"\xff\xfe")],
+    ids=["a link to no entry", "a name in no encoding"],
+)
+def test_what_the_reader_stumbles_over_is_a_damaged_archive(content: bytes, tmp_path: Path, target: Path) -> None:
+    with pytest.raises(StagingError, match="cannot be unpacked"):
+        opened(tmp_path, content, target)
 
 
 @pytest.mark.parametrize("kind", [tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE])

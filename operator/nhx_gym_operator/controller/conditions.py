@@ -12,8 +12,11 @@ from .clock import format_time
 MESSAGE_LIMIT = 4000
 """Characters of a condition's message: whole sentences of a kubelet fit, a log does not."""
 REASON_LIMIT = 1024
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Colours, and what else a program's output may do to the terminal in which a message is read."""
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+"""Colours, what else a program's output may do to the terminal in which a message is read, and marks that turn the
+direction of text, so that what is read is not what is written."""
 
 
 def condition(

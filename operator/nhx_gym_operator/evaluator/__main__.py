@@ -172,6 +172,8 @@ def _fetch(paths: Paths) -> int:
 
 
 def _refuse(message: str, termination_log: Path) -> int:
+    """Names of files and words of servers are in it, whoever chose them."""
+    message = readable(message)
     print(message, file=sys.stderr)
     write_termination_message(message, termination_log)
     return 1

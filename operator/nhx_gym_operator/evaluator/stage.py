@@ -34,6 +34,7 @@ from .sources.archives import unpack
 from .sources.download import Downloader, downloader
 from .sources.errors import StagingError
 from .sources.s3 import SourceBucket
+from .untrusted import well_formed
 
 _CONFIG_MAP_DATA = "..data"
 _FILE_SYSTEMS_OWN = "lost+found"
@@ -188,6 +189,8 @@ def _visible_files(source: Path) -> Iterator[tuple[Path, str]]:
         for name in sorted(files):
             file = here / name
             shown = file.relative_to(source).as_posix()
+            if well_formed(shown) != shown:
+                raise StagingError(f"{well_formed(shown)} is a name that is not UTF-8; rename the file")
             behind = file.resolve()
             if not behind.is_relative_to(root):
                 raise StagingError(f"{shown} is a link that leads out of the set")

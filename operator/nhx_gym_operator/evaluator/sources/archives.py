@@ -8,6 +8,7 @@ import io
 import lzma
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -22,6 +23,13 @@ _OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": 
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
+_DAMAGED = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
+    EOFError, NotImplementedError, LookupError, ValueError, OverflowError,
+)  # fmt: skip
+"""What the readers raise over bytes that somebody made up, the last ones undocumented."""
+
+
 def unpack(archive: Path, target: Path) -> None:
     """Extract a tar (plain, gzip, bzip2, xz) or zip into the empty folder `target`. Links inside the archive stay
     links, those that lead out of it are refused. Raises `StagingError` naming the entry."""
@@ -33,7 +41,9 @@ def unpack(archive: Path, target: Path) -> None:
         else:
             with _decompressed(archive, head) as stream:
                 _untar(_Bounded(stream), target)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError) as error:
+    except StagingError:
+        raise
+    except _DAMAGED as error:
         raise StagingError(
             f"the archive cannot be unpacked ({error}): it is damaged, or no .tar, .tar.gz, .tar.bz2, .tar.xz or .zip"
         ) from error
@@ -89,6 +99,9 @@ def _untar(stream: _Bounded, target: Path) -> None:
                 raise StagingError(f"the archive's {member.name} is neither a file nor a folder")
             _check_name(member.name)
             _check_new(target, member.name, member.isdir())
+            _check_way(target, member.name)
+            if member.islnk():
+                _check_way(target, member.linkname)
             try:
                 tar.extract(member, target, filter="data")
             except tarfile.FilterError as error:
@@ -124,6 +137,16 @@ def _check_name(name: str) -> None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or (len(name) > 1 and name[1] == ":"):
         raise StagingError(f"the archive's {name!r} leads out of the archive: names must be relative, without '..'")
+
+
+def _check_way(target: Path, name: str) -> None:
+    """That no folder on the way to an entry is a link. Where links lead is the library's to judge, and a chain of them
+    that is longer than a path may be has deceived it (CVE-2025-4517): so nothing is written or read behind one."""
+    for folder in PurePosixPath(name).parents:
+        if (target / folder).is_symlink():
+            raise StagingError(
+                f"the archive's {name} lies behind a link, {folder}: it leads out of the archive, or may"
+            )
 
 
 def _check_new(target: Path, name: str, is_folder: bool) -> None:
