@@ -203,9 +203,11 @@ async def test_a_cluster_that_loses_enforcement_stops_admitting_and_says_so_on_j
 async def test_the_next_measurement_asks_for_another_node_and_all_that_were_measured_are_named(
     world, operators, operating
 ):
+    await make_node(operators, "never-measured")
     with operating(**measuring(operators, intervalSeconds=OFTEN)):
         await play(operators, node="one")
-        await until_outcome(operators, "Holds")
+        found = await until_outcome(operators, "Holds")
+        assert found["notMeasured"] and f"'one-of-{operators.namespace}'" not in found["notMeasured"]
         await end(operators)
         await operators.until_pods(LISTENER)
         pod = await operators.api.get(PODS, operators.namespace, LISTENER)

@@ -102,7 +102,7 @@ JOB_RIGHTS = {
     "configmaps": frozenset({"get"}),
     "events": frozenset({"list", "watch", "create"}),
 }
-RUNTIME_CLASS_RIGHTS = {"node.k8s.io/runtimeclasses": frozenset({"get"}), "nodes": frozenset({"get"})}
+RUNTIME_CLASS_RIGHTS = {"node.k8s.io/runtimeclasses": frozenset({"get"}), "nodes": frozenset({"get", "list"})}
 CANARY = f"{RELEASE}-canary"
 LEASE = f"{RELEASE}-lease"
 CANARY_PODS = (f"{CANARY}-listener", f"{CANARY}-client")

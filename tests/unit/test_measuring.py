@@ -17,6 +17,8 @@ from nhx_gym_operator.controller.measuring.findings import (
     Findings,
     State,
     Verdict,
+    among,
+    among_unknown,
     due_at,
     from_data,
     merged,
@@ -456,6 +458,29 @@ def test_a_job_is_told_on_which_nodes_it_was_found_to_hold():
     many = standing(on(*"abcdefgh"), SUBJECT, HOUR, NOW, after(500))
     assert "'c' and 2 more" in many.message
     assert "before" not in standing(on("a", "b"), SUBJECT, HOUR, NOW, after(3 * HOUR)).message
+
+
+def test_nodes_for_which_no_measurement_stands_are_named_a_few_of_them():
+    known = among(on("a", "b"), "abcd", HOUR, after(60))
+    assert known.not_measured == "'c', 'd'" and known.to_data()["notMeasured"] == known.not_measured
+    assert "no measurement stands for 'c', 'd'" in standing(known, SUBJECT, HOUR, NOW, after(61)).message
+    assert among(known, "ab", HOUR, after(60)).not_measured == ""
+    assert "stands for" not in standing(among(known, "ab", HOUR, after(60)), SUBJECT, HOUR, NOW, after(61)).message
+    assert among(known, "abcdefghij", HOUR, after(60)).not_measured == "'c', 'd', 'e', 'f', 'g' and 3 more"
+
+
+def test_what_was_found_too_long_ago_or_came_to_no_verdict_stands_for_no_node():
+    long_ago = merged(on("old"), measured("new", after(4 * HOUR)), HOUR)
+    assert among(long_ago, ("old", "new"), HOUR, after(4 * HOUR)).not_measured == "'old'"
+    half = on(("half", {"kernel": Verdict.UNKNOWN}))
+    assert among(half, ("half",), HOUR, after(1)).not_measured == "'half'"
+
+
+def test_where_nodes_may_not_be_listed_it_is_said_once_what_is_not_checked():
+    found = findings(not_checked="the kernel")
+    for _ in range(2):
+        found = among_unknown(found, "the operator may not list nodes")
+    assert found.not_checked == "the kernel; which nodes were never measured: the operator may not list nodes"
 
 
 def test_a_node_where_it_holds_does_not_outweigh_one_where_it_failed():

@@ -90,10 +90,10 @@ pods, and jobs whose spec.ttlSecondsAfterFinished is over: everything else goes 
 - apiGroups: [node.k8s.io]
   resources: [runtimeclasses]
   verbs: [get]
-# The kernel of the node that a measurement ran on.
+# The kernel of the node that a measurement ran on, and the names of those that it did not run on.
 - apiGroups: [""]
   resources: [nodes]
-  verbs: [get]
+  verbs: [get, list]
 {{- end -}}
 
 {{- /* Whether it is measured that a sandbox holds: where jobs are sandboxed at all. Empty if not. */ -}}

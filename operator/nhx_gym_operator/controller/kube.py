@@ -28,6 +28,7 @@ PAGE = 100
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True)
@@ -151,13 +152,22 @@ class KubeClient:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Manifest:
         return await self._request("GET", self._path(resource, namespace, name))
 
-    async def list(self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "") -> Manifest:
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+    ) -> Manifest:
         """A consistent list: without a resource version the server answers no older than now. It comes in pages, which
         are all of one moment: an object may have more than a MiB."""
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
-        answer = await self._request("GET", self._path(resource, namespace), query=query)
+        path, accept = self._path(resource, namespace), _METADATA if metadata_only else _JSON
+        answer = await self._request("GET", path, query=query, accept=accept)
         while token := answer["metadata"].get("continue"):
-            page = await self._request("GET", self._path(resource, namespace), query=query | {"continue": token})
+            page = await self._request("GET", path, query=query | {"continue": token}, accept=accept)
             answer = page | {"items": answer["items"] + page["items"]}
         return answer
 
@@ -235,10 +245,11 @@ class KubeClient:
         body: Manifest | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> Manifest:
         if method != "GET" and not self._may_write():
             raise ApiError(0, "NotLeading", f"{method} {path}: this operator does not hold the Lease")
-        headers = {"Accept": _JSON, "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         parameters = urlencode({key: value for key, value in (query or {}).items() if value})
         url = f"{self._configuration.host}{path}" + (f"?{parameters}" if parameters else "")

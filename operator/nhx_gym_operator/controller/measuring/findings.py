@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -89,6 +89,9 @@ class Findings(_Stored):
     nodes: tuple[NodeFindings, ...] = ()
     """One line of JSON for each node, the one that was measured last first. What was found holds for these and for the
     namespace, and for others only as far as they are set up alike."""
+    not_measured: str = ""
+    """Nodes of the cluster for which no measurement stands, a few of them by name; empty if there are none, or if
+    `not_checked` says that they are not known."""
     pids_limit: str = ""
     """`pids.max` as the client saw it; empty where it is not to be seen from inside."""
     not_checked: str = ""
@@ -280,7 +283,8 @@ def standing(
             f"false, which admits jobs unmeasured",
         )
     where = dict.fromkeys(_where(check, findings.namespace) for check in findings.checks)
-    words = f"{findings.message} ({'; '.join([*where, *_elsewhere(findings, interval, now)])})"
+    lacking = [f"no measurement stands for {findings.not_measured}"] if findings.not_measured else []
+    words = f"{findings.message} ({'; '.join([*where, *_elsewhere(findings, interval, now), *lacking])})"
     return Standing(State.HOLDS, f"{words}; it cannot be measured again now: {trouble}" if trouble else words)
 
 
@@ -300,8 +304,26 @@ def _elsewhere(findings: Findings, interval: float, now: datetime) -> list[str]:
         for entry in findings.nodes
         if entry.node not in shown and all(c.verdict in _GOOD and _stands(c, interval, now) for c in entry.checks)
     ]
+    return [f"before that on {_some(nodes)}"] if nodes else []
+
+
+def _some(nodes: Sequence[str]) -> str:
     more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
-    return [f"before that on {', '.join(nodes[:NODES_NAMED])}{more}"] if nodes else []
+    return f"{', '.join(nodes[:NODES_NAMED])}{more}"
+
+
+def among(findings: Findings, nodes: Iterable[str], interval: float, now: datetime) -> Findings:
+    """With those of the cluster's nodes for which nothing stands: never measured, or too long ago."""
+    stands = {entry.node for entry in findings.nodes if all(_stands(check, interval, now) for check in entry.checks)}
+    return findings.model_copy(update={"not_measured": _some([repr(name) for name in sorted(set(nodes) - stands)])})
+
+
+def among_unknown(findings: Findings, why: str) -> Findings:
+    """Where the cluster's nodes are not to be known."""
+    words = f"which nodes were never measured: {why}"
+    # An outcome that is written once more has it already.
+    parts = [part for part in findings.not_checked.split("; ") if part and part != words]
+    return findings.model_copy(update={"not_measured": "", "not_checked": "; ".join([*parts, words])})
 
 
 def unmeasured(subject: str, now: datetime, why: str) -> Findings:

@@ -230,7 +230,19 @@ class Monitor:
                 raise
         return False
 
+    async def _among_nodes(self, findings: Findings, interval: float) -> Findings:
+        try:
+            answer = await self._api.list(NODES, None, metadata_only=True)
+        except ApiError as error:
+            if error.forbidden:
+                return found.among_unknown(
+                    findings, "the operator may not list nodes (the chart's rbac.runtimeClasses)"
+                )
+            return found.among_unknown(findings, error.message)
+        return found.among(findings, [node["metadata"]["name"] for node in answer["items"]], interval, self._now())
+
     async def _write(self, settings: CanarySettings, config_map: Manifest, findings: Findings) -> None:
+        findings = await self._among_nodes(findings, settings.interval_seconds)
         before, self._findings = self._findings, findings
         await self._api.apply(_config_map_of(settings, findings.to_data()))
         self._tell()
