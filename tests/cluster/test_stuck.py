@@ -22,13 +22,13 @@ from nhx_gym_operator.api.wire.endpoints import Progress, Stage
 from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE
 from nhx_gym_operator.client.jobs import Job
 from nhx_gym_operator.controller import clock
-from nhx_gym_operator.controller.kube import CONFIG_MAPS, JOBS, PODS
+from nhx_gym_operator.controller.kube import CONFIG_MAPS, JOBS, PODS, SERVICES, ApiError
 from nhx_gym_operator.controller.policies import retry
 from nhx_gym_operator.workloads import tokens
 from support import stuck
-from support.controller_values import KEY
+from support.controller_values import KEY, outcome, progress
 
-EVALUATOR, HOST = "mcqa-evaluator-1", "mcqa-host-0-1"
+EVALUATOR, HOST, COLOCATED = "mcqa-evaluator-1", "mcqa-host-0-1", "mcqa-gym-tasks-1"
 SOON = {"podStartSeconds": 4, "waitForInputsSeconds": 4, "podAdmissionSeconds": 4}
 AT = "2026-11-29T12:00:00Z"
 RUNNING = {"running": {"startedAt": AT}}
@@ -54,10 +54,11 @@ async def reporting(world):
     """`await reporting(**spec)` has a job run as far as its evaluator says so, which is served here: it collects."""
     served = []
 
-    async def run(hosts_ready=1, node="nowhere", **spec):
+    async def run(hosts_ready=1, node="nowhere", stage=Stage.COLLECTING, message="", **spec):
         await started(world, **spec)
         token = tokens.progress_token(KEY, (await world.job())["metadata"]["uid"])
-        said = Progress(stage=Stage.COLLECTING, attempt=1, done=1, total=10, hosts=1, hosts_ready=hosts_ready)
+        done = int(stage is Stage.COLLECTING)
+        said = Progress(stage=stage, attempt=1, done=done, total=10, hosts=1, hosts_ready=hosts_ready, message=message)
 
         async def answer(request: web.Request) -> web.Response:
             known = request.headers.get("Authorization") == f"Bearer {token}"
@@ -68,9 +69,11 @@ async def reporting(world):
         served.append(web.AppRunner(app))
         await served[-1].setup()
         await web.TCPSite(served[-1], EVALUATOR_IP, 8080).start()
-        await world.bind(EVALUATOR, node)
-        await world.report_working(EVALUATOR, "agent-evaluate", EVALUATOR_IP)
-        await world.until_phase("Running")
+        evaluator = next(name for name in await world.names(PODS) if name in (EVALUATOR, COLOCATED))
+        await world.bind(evaluator, node)
+        await world.report_working(evaluator, "agent-evaluate", EVALUATOR_IP)
+        if stage is Stage.COLLECTING:
+            await world.until_phase("Running")
 
     yield run
     for runner in served:
@@ -140,6 +143,29 @@ async def test_a_limit_range_that_refuses_the_pods(world, operating):
         await world.apply_job()
         await until_seen(world, "A LimitRange refuses the pods")
         await until_ended(world, "A LimitRange refuses the pods")
+
+
+async def test_a_range_of_service_addresses_that_is_full(world, operating, no_service_address):
+    with operating(timeouts=SOON):
+        await world.apply_job()
+        await until_seen(world, "The cluster has no Service address left")
+        await until_ended(world, "The cluster has no Service address left")
+        await world.until_no_pods()
+
+
+@pytest.fixture
+async def no_service_address(world):
+    """Every address of the API server's range is given to a Service that nobody needs."""
+    made = []
+    try:
+        with pytest.raises(ApiError, match="range is full"):
+            while True:
+                await world.create_service(f"needless-{len(made)}")
+                made.append(f"needless-{len(made)}")
+        yield
+    finally:
+        for name in made:
+            await world.remove(SERVICES, name)
 
 
 async def test_a_webhook_that_refuses_the_pods(world, operating, refusing):
@@ -215,6 +241,30 @@ async def test_gyms_servers_never_get_ready(world, operator):
     await world.report_running()
     await world.report(HOST, {"sandbox-gate": ended("Completed", 0), "gym-host": RUNNING})
     await until_seen(world, "Gym's servers never get ready")
+
+
+async def test_gyms_servers_never_get_ready_in_a_colocated_job(world, operating, reporting):
+    """The evaluator says what it waits for, as tests of its own see."""
+    until = "it waits until 2026-11-29T12:05:00Z at most (spec.target.gym.startupTimeoutSeconds)"
+    with operating(sandbox={"mode": "Disabled"}):
+        await reporting(stage=Stage.STARTING, message=f"Gym's servers are starting; {until}")
+        await until_seen(world, "Gym's servers never get ready, in a colocated job")
+
+
+async def test_a_node_that_is_too_busy_for_gym(world, operating):
+    """What an evaluator says then, tests of its own see."""
+    state = "The node is too busy for Gym to start"
+    words = "the node was too busy for Gym to start: Exception: The current node timed out during startup."
+    early = progress(Stage.STARTING, hosts_ready=0)
+    gave_up = outcome("Failed", reason="EvaluatorLost", message=words, progress=early)
+    with operating():
+        await started(world, backoffLimit=1)
+        await world.report_outcome(gave_up)
+        await until_seen(world, state)
+        await world.until_pods("mcqa-evaluator-2")
+        await world.until_condition("Running", "PodsCreated")
+        await world.report_outcome(gave_up, "mcqa-evaluator-2")
+        await until_ended(world, state)
 
 
 # Pods that are taken away

@@ -27,11 +27,11 @@ from pydantic import ValidationError
 from contract import runs
 from contract.pages import code, table
 from contract.runs import BROKEN, REPEATS, ROWS, Finished
+from nhx_gym_operator.api.gym_config import nested
 from nhx_gym_operator.api.job import JobSpec
 from nhx_gym_operator.api.target import GymSpec
 from nhx_gym_operator.evaluator.dataset import Dataset, Subset, load_dataset
 from nhx_gym_operator.evaluator.gym_process import GymProcess, runtime_config
-from nhx_gym_operator.gym_host.gym_config import nested
 from nhx_gym_operator.in_pods.masking import Mask
 from unit.evaluator_fakes import route, row, target, world, write_rows
 

@@ -259,6 +259,18 @@ STATES = (
         (f"{_CLUSTER}test_a_webhook_that_refuses_the_pods",),
     ),
     State(
+        "The cluster has no Service address left",
+        "Pending",
+        f"PodRefused: Service … was refused: … range is full{UNTIL}",
+        "every address that the cluster has for Services is in use; a sandboxed job has a Service",
+        "delete Services that nobody needs, or have the range enlarged by a ServiceCIDR; the job asks again every half "
+        "minute",
+        "no address left for another Service",
+        _ADMISSION,
+        ("PodRefused",),
+        (f"{_CLUSTER}test_a_range_of_service_addresses_that_is_full",),
+    ),
+    State(
         "No node fits",
         "Starting",
         f"Unschedulable: pod … finds no node: … nodes are available: …{UNTIL}",
@@ -397,17 +409,61 @@ STATES = (
         ),
     ),
     State(
+        "Gym's servers never get ready, in a colocated job",
+        "Starting",
+        "PodsCreated: Gym's servers are starting; it waits until … at most (spec.target.gym.startupTimeoutSeconds)",
+        "as above",
+        "as above",
+        "",
+        "as above: `StartupTimeout`",
+        ("StartupTimeout", "HostStartupFailed"),
+        (
+            f"{_CLUSTER}test_gyms_servers_never_get_ready_in_a_colocated_job",
+            "tests/unit/test_evaluator_in_container.py::test_a_start_says_until_when_it_is_waited_for",
+        ),
+    ),
+    State(
+        "The node is too busy for Gym to start",
+        "Starting",
+        "EvaluatorLost: pod … ended without an outcome: the node was too busy for Gym to start: …; "
+        "attempt … follows at …",
+        "Ray, with which Gym starts, waits 30 s for its own processes, whatever `startupTimeoutSeconds` says; on a "
+        "node that has no CPU left they take longer",
+        "run fewer jobs at once, or raise the CPU of the chart's `resources.gymHost` and `resources.gymTasks`",
+        "Run fewer jobs at once",
+        _ATTEMPTS,
+        ("BackoffLimitExceeded",),
+        (
+            f"{_CLUSTER}test_a_node_that_is_too_busy_for_gym",
+            "tests/unit/test_evaluator_in_container.py::"
+            "test_a_node_that_was_too_busy_for_gym_ends_the_attempt_and_not_the_job",
+        ),
+    ),
+    State(
         "Two servers want one port",
         "Failed",
-        "HostStartupFailed: … address already in use…",
-        "`hydraParams` or the environment's configuration give a server of Gym a port that is taken in its pod (8000 "
-        "is the "
-        "host's own; 8080 and 8081 are the evaluator's, in a colocated job)",
+        "InvalidSpec: spec.target.gym.hydraParams.… is …, the port of …; leave it out, …",
+        "`hydraParams` give a server of Gym the port of another one, or one that is taken in its pod: 8000 is the gym "
+        "host's own; 8080 and 8081 are the evaluator's, in a colocated job",
         "leave the port out: Gym chooses free ones",
+        "Correct the field that is named above",
+        "at once, before there are pods",
+        ("InvalidSpec",),
+        (f"{_E2E}test_two_servers_that_want_one_port_are_named_before_there_are_pods",),
+    ),
+    State(
+        "An environment gives its server a port that is taken",
+        "Failed",
+        "HostStartupFailed: … is …, the port of …; leave it out, …",
+        "the environment's own configuration gives a server such a port, as that of the bundled newton_bench does",
+        "set another by `hydraParams`, or leave it out of the environment's configuration",
         "Gym could not start",
         "at once",
         ("HostStartupFailed",),
-        (f"{_E2E}test_two_servers_that_want_one_port_are_named_in_their_own_words",),
+        (
+            "tests/unit/test_gym_host_config.py::"
+            "test_a_package_that_gives_a_server_the_hosts_port_is_refused_and_a_parameter_mends_it",
+        ),
     ),
     State(
         "The model hangs",
@@ -467,7 +523,7 @@ STATES = (
     State(
         "A gym host answers no more and keeps its sockets",
         "Running",
-        "Collecting: gym host … has not answered since …, its sockets open…",
+        "Collecting: gym host … has not answered since …, its connections open still…",
         "the host's process is frozen, or its node is",
         "delete its pod: another one takes its place, and nothing that was recorded is lost",
         "To have another one at once, delete its pod",

@@ -3,9 +3,9 @@
 Behaviour is taken from nemo_gym 0.5.0: `--resume` runs what the output lacks, one failed rollout ends the
 command with 1 while recorded rows stay, the failed row is printed only with request debugging. FAKE_GYM
 in the environment is JSON: `fail` (expected answers whose verifier raises), `nan` (answers with a null
-reward), `large` (answers whose result has another `size` bytes, ahead of its indices), `start` ("fail" or
-"hang", after so many `lines`), `validate` ("fail"), `delay` (seconds after each rollout), `prints` (a
-variable that the servers print), `says` (the collection's standard error), `crash` (seconds until the
+reward), `large` (answers whose result has another `size` bytes, ahead of its indices), `start` ("fail",
+"busy", "clash" or "hang", after so many `lines`), `validate` ("fail"), `delay` (seconds after each rollout),
+`prints` (a variable that the servers print), `says` (the collection's standard error), `crash` (seconds until the
 servers end), `stubborn` (a child that ignores signals), `killed` (answers at which the collection is killed).
 """
 
@@ -50,6 +50,15 @@ def env_start() -> None:
         subprocess.Popen([sys.executable, "-c", code])
     if BEHAVIOUR.get("start") == "fail":
         print("ImportError: no module named x", flush=True)
+        raise SystemExit(1)
+    if BEHAVIOUR.get("start") == "busy":
+        print(
+            "Exception: The current node timed out during startup. This could happen because some of the raylet failed"
+        )
+        raise SystemExit(1)
+    if BEHAVIOUR.get("start") == "clash":
+        print("ERROR: [Errno 98] error while attempting to bind on ('127.0.0.1', 8123): address already in use")
+        print("\n".join(f"what comes after {number}" for number in range(30)), flush=True)
         raise SystemExit(1)
     url, debug = override("policy_base_url"), override("global_aiohttp_client_request_debug")
     state().write_text(

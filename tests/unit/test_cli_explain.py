@@ -428,6 +428,12 @@ def test_a_node_that_was_too_busy_is_no_fault_of_the_configuration(cluster):
     assert "too busy" in output and "agentConfig" not in output
 
 
+def test_of_a_node_that_was_too_busy_each_time_the_same_is_said_at_the_end(cluster):
+    words = "pod 'a' ended without an outcome: GCS has become overloaded; 7 attempts were lost"
+    cluster.write("jobs", [job(phase="Failed", conditions=failed("BackoffLimitExceeded", words))])
+    assert "more CPU" in call("explain", "mcqa").output
+
+
 @pytest.mark.parametrize(("placement", "role"), [("Sandboxed", "host"), ("Colocated", "evaluator")])
 def test_gyms_log_is_looked_for_where_gym_ran(cluster, placement, role):
     cluster.write("jobs", [job(phase="Failed", placement=placement, conditions=failed("HostStartupFailed", "no"))])

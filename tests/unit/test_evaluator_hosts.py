@@ -279,6 +279,15 @@ async def test_hosts_that_all_failed_end_the_job_with_why_gym_cannot_start() -> 
     assert failure is not None and failure.reason == "HostStartupFailed" and "gym host 1" in failure.message
 
 
+async def test_a_host_whose_node_was_too_busy_ends_the_attempt_and_not_the_job() -> None:
+    async with registry(None) as known:
+        words = "Gym could not run: Exception: The current node timed out during startup."
+        known.register(ready(8000, 0, HostState.FAILED).model_copy(update={"message": words}), ADDRESS)
+        failure = await watched(known)
+    assert failure is not None and failure.reason == "EvaluatorLost"
+    assert failure.message.startswith("the node was too busy for Gym to start: gym host 0 could not start Gym")
+
+
 async def test_a_failure_counts_until_another_launcher_is_ready_in_its_place() -> None:
     async with registry(None, of=2) as known:
         known.register(ready(8000, 0, HostState.FAILED), ADDRESS)

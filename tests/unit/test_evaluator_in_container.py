@@ -215,6 +215,11 @@ async def test_a_later_attempt_sends_only_missing_rows_and_aggregates_all(
     ("behaviour", "reason", "words"),
     [
         ({"validate": "fail"}, "HostStartupFailed", "gym_run/gym_validate.log ends:\nunresolved value: x"),
+        (
+            {"start": "clash"},
+            "HostStartupFailed",
+            "('127.0.0.1', 8123): address already in use; gym_run/gym_env.log ends",
+        ),
         ({"start": "fail"}, "HostStartupFailed", "gym_run/gym_env.log ends:\nImportError: no module named x"),
         ({"start": "hang"}, "StartupTimeout", "still waiting for mcqa; gym_run/gym_env.log ends:\n1 / 2 servers ready"),
     ],
@@ -227,6 +232,33 @@ async def test_a_gym_that_does_not_start_says_why(
         outcome = await finish(w, target=target(startup_timeout_s=6))
     assert (outcome.state, outcome.reason) == ("Failed", reason)
     assert words in outcome.message
+
+
+async def test_a_node_that_was_too_busy_for_gym_ends_the_attempt_and_not_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, start="busy")
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w)
+    assert (outcome.reason, outcome.progress.stage, outcome.is_final) == ("EvaluatorLost", "starting", False)
+    assert outcome.message.startswith("the node was too busy for Gym to start: `gym env start` ended with 1")
+
+
+async def test_a_start_says_until_when_it_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    behave(monkeypatch, start="hang")
+    async with world(tmp_path, hosts=0) as w:
+        plan = w.plan(ROWS, placement=Placement.COLOCATED, target=target(startup_timeout_s=60))
+        evaluation = w.evaluation(plan)
+        running = asyncio.create_task(evaluation.run())
+        said: set[str] = set()
+        async with asyncio.timeout(60):
+            while not any(words.startswith("Gym's servers are starting") for words in said):
+                said.add(evaluation.progress.message)
+                await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert any(words.startswith("Gym checks its configuration; it waits until 20") for words in said), said
+    assert any(words.endswith("Z at most (spec.target.gym.startupTimeoutSeconds)") for words in said), said
 
 
 async def test_a_long_log_is_whole_in_the_bundle_and_its_end_is_in_the_message(

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from nhx_gym_operator.api.gym_config import deep_merge, nested
 from nhx_gym_operator.api.wire.plans import GymTarget, HostPlan
 from nhx_gym_operator.gym_host import gym_config
-from nhx_gym_operator.gym_host.gym_config import ConfigError, compose, deep_merge, nested, require_runnable
+from nhx_gym_operator.gym_host.gym_config import ConfigError, compose, require_runnable
 
 SIMPLE_AGENT = "responses_api_agents/simple_agent/configs/simple_agent.yaml"
 MCQA = "resources_servers/mcqa/configs/mcqa.yaml"
@@ -114,6 +115,18 @@ def test_hydra_params_cannot_send_the_model_calls_past_the_gateway(gym: Path) ->
     assert config["policy_base_url"] == "http://10.0.0.1:8080/models/policy/v1"
     assert config["policy_api_key"] == "${oc.env:NHX_HOST_TOKEN}"
     assert config["policy_model_name"] == "org/Name-3.2"
+
+
+def test_a_package_that_gives_a_server_the_hosts_port_is_refused_and_a_parameter_mends_it(
+    gym: Path, package: Path
+) -> None:
+    given = {"words": {"resources_servers": {"words": {"port": 8000}}}, "words_agent": agent("words")}
+    write(package, "resources_servers/words/w.yaml", given)
+    names = {"resources_server": "words", "agent_ref_name": "words_agent"}
+    path = "words.resources_servers.words.port"
+    with pytest.raises(ConfigError, match=rf"{path} is 8000, the port of the gym host itself.*hydraParams\.{path}"):
+        compose(plan(**names), install_root=gym, environment=package)
+    assert compose(plan(**names, hydra_params={path: 8010}), install_root=gym, environment=package)
 
 
 def test_each_further_model_has_a_route_of_its_own(gym: Path) -> None:

@@ -226,7 +226,7 @@ class RunReason(StrEnum):
     EVALUATION_FAILED = "EvaluationFailed"
     """The evaluator ended with an error of another kind; the message is its own."""
     EVALUATOR_LOST = "EvaluatorLost"
-    """The evaluator pod vanished or was killed before it wrote an outcome."""
+    """The evaluator pod vanished or was killed before it wrote an outcome, or its node was too busy to start Gym."""
     READING_OUTCOME = "ReadingOutcome"
     """The evaluator pod is gone, and a pod reads from its claim whether it had come to an end."""
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"

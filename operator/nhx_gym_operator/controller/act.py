@@ -16,13 +16,16 @@ from typing import Any
 from ..api.conditions import PodReason
 from ..api.constants import JOB_UID_LABEL
 from .caches import Caches
-from .kube import JOBS, PODS, SECRETS, ApiError, KubeClient, resource_of
+from .kube import JOBS, PODS, SECRETS, SERVICES, ApiError, KubeClient, resource_of
 from .manifests import merge_patch
 from .observation import Action, Apply, Create, CreateTogether, DeleteJob, DeletePod
 
 Manifest = dict[str, Any]
 
 _RETRIED = {0, 408, 409, 429}
+_RANGE_IS_FULL = "range is full"
+"""No address is left for a Service (`ErrFull` of k8s.io/kubernetes/pkg/registry/core/service/ipallocator). It comes as
+an internal error, 500."""
 _NO_VOLUME_TYPE = "must specify a volume type"
 """What is left of a volume of a kind that the API server does not know or has switched off."""
 REAPPLY_SECONDS = 10.0
@@ -194,9 +197,10 @@ def _same_owner(live: Manifest, wanted: Manifest) -> bool:
 
 
 def _translated(error: ApiError, manifest: Manifest) -> ActionRefused | ApiError:
-    """Client errors other than conflicts and throttling are the server's last word for now. One of a
-    namespace that ends is no news for a job that ends with it."""
-    if error.status in _RETRIED or error.status >= 500 or error.namespace_ends:
+    """Client errors other than conflicts and throttling are the server's last word for now, and so is that it has no
+    address left. One of a namespace that ends is no news for a job that ends with it."""
+    has_no_address = manifest["kind"] == SERVICES.kind and _RANGE_IS_FULL in error.message
+    if error.status in _RETRIED or (error.status >= 500 and not has_no_address) or error.namespace_ends:
         return error
     message = f"{_named(manifest)} was refused: {error.message}"
     if _NO_VOLUME_TYPE in error.message and _has_image_volume(manifest):

@@ -78,14 +78,16 @@ class Collection:
                 self.progress.stage = Stage.SCORING
                 return await self._aggregates(collector)
         except JobFailed as failure:
+            if failure.reason == RunReason.EVALUATOR_LOST:
+                # The attempt's end, not the job's: the next one goes on from the journal, if anything was collected.
+                raise
+            self.progress.stage = Stage.SCORING
             # Gym is gone. What there is of results is worth scoring; without any, this is the end.
             if not self.journal.results:
                 raise
             self.stopped = failure
             self.lacks.append(f"runner.gym.* is missing: {failure.message[:MAX_OUTCOME_MESSAGE]}")
             return None
-        finally:
-            self.progress.stage = Stage.SCORING
 
     @property
     def unrecorded(self) -> Failure:

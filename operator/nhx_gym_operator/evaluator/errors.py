@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..api.conditions import RunReason, SandboxReason
+from ..api.gym_start import NODE_TOO_BUSY, TOO_BUSY
 from ..api.wire.reports import FailureClass
 
 
@@ -13,3 +15,12 @@ class JobFailed(Exception):
         self.reason = reason
         self.message = message
         self.failure_class = failure_class
+
+
+def gym_not_started(message: str) -> JobFailed:
+    """The end of a Gym that could not start. On a node that was too busy it is one of the attempt only, as when the
+    node had taken the pod away: the next may find another node, or a calmer one."""
+    if NODE_TOO_BUSY.search(message):
+        words = f"{TOO_BUSY}: {message}"
+        return JobFailed(RunReason.EVALUATOR_LOST, words, FailureClass.KILLED)
+    return JobFailed(SandboxReason.HOST_STARTUP_FAILED, message)

@@ -14,6 +14,7 @@ VALIDATE_LOG = "gym_validate.log"
 
 _LINES, _WIDTH, _CHARACTERS = 15, 300, 900
 _READ_BYTES = 16 * 1024
+_TAKEN_PORT = "address already in use"
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,16 @@ class GymEnd:
 
 def with_log(message: str, file: str, lines: Iterable[str]) -> str:
     """A message with the log that explains it and its last lines, as many as a status has room for."""
+    lines = list(lines)
     last = ending(lines)
+    message = "; ".join([message, *_told_before(lines, last)])
     return f"{message}; gym_run/{file} ends:\n{last}" if last else f"{message}; see gym_run/{file}"
+
+
+def _told_before(lines: Iterable[str], last: str) -> list[str]:
+    """The line on a port that is taken, where others came after it: Gym goes on as if nothing was wrong."""
+    told = (line.strip()[:_WIDTH] for line in lines if _TAKEN_PORT in line)
+    return [line for line in told if line not in last][:1]
 
 
 def ending(lines: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ import aiohttp
 from ..api.conditions import SandboxReason
 from ..api.wire.endpoints import HOST_HEALTH_PATH, HOST_PORT, HostRegistration, HostState, http_url
 from ..api.wire.reports import FailureClass
-from .errors import JobFailed
+from .errors import JobFailed, gym_not_started
 from .gym_logs import GymEnd, host_log, last_lines, with_log
 from .progress import ProgressState, utc
 
@@ -314,9 +314,7 @@ class HostRegistry:
     def _fail(self, slot: _Slot, registration: HostRegistration) -> None:
         words = with_log(registration.message[:500], host_log(registration.ordinal), registration.output_tail)
         if slot.host is None and slot.lost is None:
-            slot.failure = JobFailed(
-                SandboxReason.HOST_STARTUP_FAILED, f"gym host {registration.ordinal} could not start Gym: {words}"
-            )
+            slot.failure = gym_not_started(f"gym host {registration.ordinal} could not start Gym: {words}")
         else:
             lost = f"gym host {registration.ordinal} stopped serving rollouts: {words}"
             slot.failure = JobFailed(SandboxReason.HOST_LOST, lost, FailureClass.KILLED)

@@ -113,6 +113,8 @@ class Evaluation:
                 outcome = await self._evaluate(stack, dataset, journal, keys, trusted)
             except Exception as error:
                 outcome = self._failed(error)
+            if not outcome.is_final:
+                return outcome
             # What was opened is still open: whoever asks meanwhile is told that results are on their way.
             return await self._delivery.bring(outcome, self._rollouts, journal)
 
@@ -160,7 +162,7 @@ class Evaluation:
             return ThroughHosts(server.registry, server.session, self._calls, target)
         config = runtime_config(target, self.plan.models, server.port)
         token, directory = self.tokens.local_gym, self._delivery.directory / GYM_RUN
-        return InContainer(config, directory, token, self._calls, output_mask(target, token))
+        return InContainer(config, directory, token, self._calls, output_mask(target, token), self.progress)
 
     def _failed(self, error: Exception) -> Outcome:
         return self._report.failed(end_by(error, self.paths.results, self.plan.results_location))

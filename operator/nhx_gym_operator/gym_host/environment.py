@@ -6,8 +6,8 @@ import shutil
 import tarfile
 from pathlib import Path
 
+from ..api.gym_ports import COMPONENT_TYPES
 from ..api.tree import MAX_BYTES, MAX_ENTRIES, tree_digest
-from .gym_config import COMPONENT_TYPES
 
 
 class UnpackError(RuntimeError):

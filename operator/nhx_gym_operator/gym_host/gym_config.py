@@ -17,13 +17,15 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from ..api.constants import Placement
+from ..api.gym_config import deep_merge, nested
 from ..api.gym_models import TOKEN_ENV, model_settings, search_path
+from ..api.gym_ports import COMPONENT_TYPES, clash
 from ..api.wire.mounts import ENVIRONMENT_DIR, WORK_DIR
 from ..api.wire.plans import GymTarget, HostPlan
 
 VENVS_DIR = f"{WORK_DIR}/venvs"
 """Where a job with a package gets its links; the image's own folder is read-only."""
-COMPONENT_TYPES = ("resources_servers", "responses_api_agents", "responses_api_models")
 SELECTION_KEY = "_nhx_environment_component_selection"
 """sandboxed_gym.runtime.gym_host_runtime reads it and picks config_paths from the package."""
 _ENDPOINT_WAIT_S = 60
@@ -62,7 +64,11 @@ def compose(plan: HostPlan, *, install_root: Path, environment: Path | None = No
     params = nested(target.hydra_params)
     # The sandbox has no other way to a model, so the route is not the job's to change.
     config = deep_merge(config, params) | model_settings(plan.evaluator_url, plan.models)
-    return Composition(config, _components(deep_merge(declared, params)))
+    servers = deep_merge(declared, params)
+    clashing = clash(servers, Placement.SANDBOXED)
+    if clashing:
+        raise ConfigError(clashing)
+    return Composition(config, _components(servers))
 
 
 def _components(declared: Mapping[str, Any]) -> frozenset[str]:
@@ -93,27 +99,6 @@ def require_runnable(composition: Composition, venvs: Path, listing: Path) -> No
         "this image cannot start " + "; ".join(details) + ". Use a gym-host image that holds these dependencies, "
         "or a FileSet environment that brings its wheels"
     )
-
-
-def nested(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys opened up: `{"a.b": 1}` is `{"a": {"b": 1}}`, as `++a.b=1` is to Gym's command line."""
-    result: dict[str, Any] = {}
-    for key, value in params.items():
-        leaf: Any = nested(value) if isinstance(value, Mapping) else value
-        for part in reversed(key.split(".")):
-            leaf = {part: leaf}
-        result = deep_merge(result, leaf)
-    return result
-
-
-def deep_merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`: dicts merge, everything else (lists too) is replaced."""
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = deep_merge(below, value) if both else value
-    return merged
 
 
 def asset_config(parent: str, value: str) -> str:

@@ -23,7 +23,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 from sandboxed_gym.environment_package import EnvironmentFormat, load_environment_manifest
 
-from .gym_config import COMPONENT_TYPES
+from ..api.gym_ports import COMPONENT_TYPES
 
 WHEELS = "wheels"
 _COMMENT = re.compile(r"(^|\s)#.*")

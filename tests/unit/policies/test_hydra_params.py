@@ -39,6 +39,22 @@ def test_hydra_params_that_no_serialiser_could_follow_are_refused():
     assert refusal(nested(64)) is None
 
 
+def test_a_port_that_is_taken_in_gyms_pod_is_refused_by_its_path_with_who_has_it():
+    port = "mcqa.resources_servers.mcqa.port"
+    refused = refusal({port: 8000})
+    assert refused.startswith(f"spec.target.gym.hydraParams.{port} is 8000, the port of the gym host itself")
+    assert "the port of the evaluator itself" in refusal({port: "8080"}, Placement.COLOCATED)
+    assert refusal({port: 8080}) is None and refusal({port: 8000}, Placement.COLOCATED) is None
+    assert refusal({"mcqa.resources_servers.mcqa.database.port": 8000}) is None
+
+
+def test_two_servers_that_are_given_one_port_are_both_named():
+    agent, server = "a.responses_api_agents.simple_agent.port", "mcqa.resources_servers.mcqa.port"
+    refused = refusal({agent: 9000, server: 9000})
+    assert f"{server} is 9000, the port of {agent}" in refused
+    assert refusal({agent: 9000, server: 9001}) is None
+
+
 ODD = [
     {"a b": 1},
     {"a=b": 1},

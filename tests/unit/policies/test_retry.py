@@ -46,6 +46,23 @@ def test_a_loss_is_told_in_the_kubelets_words(pod, words):
     assert words in retry.find_loss(observe(), Attempt(1, pod), NOW)
 
 
+BUSY = outcome(
+    "Failed",
+    reason="EvaluatorLost",
+    message="the node was too busy for Gym to start: Ray",
+    progress=progress(Stage.STARTING, hosts_ready=0),
+)
+TOO_BUSY = evaluator(
+    workload(), states={"agent-evaluate": ended(1, encode_outcome(BUSY).decode(), reason="Error")}, phase="Failed"
+)
+
+
+def test_an_attempt_that_its_own_evaluator_gave_up_is_followed_by_another_one_also_with_an_empty_dir():
+    loss = retry.find_loss(observe(), Attempt(1, TOO_BUSY), NOW)
+    assert loss.endswith("ended without an outcome: the node was too busy for Gym to start: Ray")
+    assert judged(TOO_BUSY).again_at is not None
+
+
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ...api.conditions import AcceptedReason, PodReason, RunReason, SandboxReason
+from ...api.gym_start import NODE_TOO_BUSY, TOO_BUSY
 from ...client.jobs import Job
 from .. import local_files
 from .by_reason import (
@@ -74,7 +75,7 @@ _NO_REWARD = (
     AGAIN,
 )
 """For a run of which no rollout has a reward: no lower `minCoverage` would have let it pass."""
-_BUSY_WORDS = re.compile(r"timed out during startup|GCS has become overloaded|raylet")
+_BUSY_WORDS = re.compile(f"{TOO_BUSY}|{NODE_TOO_BUSY.pattern}|raylet")
 _MODEL_WORDS = (
     (re.compile(r"HTTP 40[13]\b"), KEY_REFUSED),
     (re.compile(r"HTTP 404\b"), NOT_THERE),
@@ -87,6 +88,7 @@ _ENDS = (
     "Or end the job, which keeps what was recorded: `kubectl nhx cancel {job} -n {namespace}`. By itself it ends when "
     "what is said above is over."
 )
+_ATTEMPTS_FOLLOW = "Until then attempts follow each other; what was collected is kept."
 _POD_WORDS = (
     (re.compile(r"PersistentVolumeClaim", re.IGNORECASE), ADVICE[PodReason.VOLUME_NOT_READY]),
     (
@@ -94,9 +96,10 @@ _POD_WORDS = (
         (
             f"{ADMINISTRATOR} The evaluator needs more memory: the chart's resources.evaluator, for a colocated job "
             "resources.gymTasks.",
-            "Until then attempts follow each other; what was collected is kept.",
+            _ATTEMPTS_FOLLOW,
         ),
     ),
+    (re.compile(TOO_BUSY), (_NODE_TOO_BUSY[0], _ATTEMPTS_FOLLOW)),
     (
         re.compile(r"StartError|ContainerCannotRun"),
         (
@@ -107,6 +110,11 @@ _POD_WORDS = (
     (re.compile(r"does not say that it has ended|has not reported"), ADVICE[PodReason.NODE_NOT_READY]),
 )
 """What a pod's trouble is, by the words of whoever saw it, where its reason has several causes."""
+_NO_ADDRESS = (
+    f"{ADMINISTRATOR} The cluster has no address left for another Service (a sandboxed job has one): delete Services "
+    "that nobody needs (`kubectl get services --all-namespaces`), or enlarge the cluster's range by a ServiceCIDR.",
+    GOES_ON,
+)
 _SILENT = (
     (
         re.compile(r"answered no call"),
@@ -161,9 +169,11 @@ def lines_for(job: Job, reason: str, message: str, errors: str) -> tuple[str, ..
         found = (*(line for line in found if line != AGAIN), GOES_ON)
     if reason == AcceptedReason.SANDBOX_NOT_MEASURED and job.finished:
         found = (MEASURED, AGAIN)
+    if reason == PodReason.POD_REFUSED and "range is full" in message:
+        found = (_NO_ADDRESS[0], AGAIN) if job.finished else _NO_ADDRESS
     if found is KEY_REFUSED and "secretKeyRef" not in (model_of(job, message).get("apiKey") or {}):
         found = _KEY_WANTED
-    if reason == SandboxReason.HOST_STARTUP_FAILED and _BUSY_WORDS.search(message):
+    if reason in (SandboxReason.HOST_STARTUP_FAILED, RunReason.BACKOFF_LIMIT_EXCEEDED) and _BUSY_WORDS.search(message):
         found = _NODE_TOO_BUSY
     elif (
         reason == SandboxReason.HOST_STARTUP_FAILED

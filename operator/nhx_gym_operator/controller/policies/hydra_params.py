@@ -1,5 +1,5 @@
 """What hydraParams may not hold: what no pod can carry, what means another thing in each placement, what is a model's,
-and what is secret.
+a port that is taken, and what is secret.
 
 A sandboxed Gym is given its configuration as JSON. A colocated one is started by its own command line, as the SDK does
 it, and so by Hydra's grammar, which has no words for some keys and texts:
@@ -15,8 +15,9 @@ from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...api import credentials, gym_models
+from ...api import credentials, gym_models, gym_ports
 from ...api.constants import Placement
+from ...api.gym_config import nested
 from ...api.job import JobSpec
 from ...api.models import ModelSpec, model_field
 from ...api.target import GymSpec
@@ -60,6 +61,7 @@ def refusal(spec: JobSpec, placement: Placement) -> str | None:
         or spoken
         or _reserved(spec)
         or _other_model_type(spec)
+        or _clashing(params, placement)
         or next(filter(None, (_refused(spec.models, *leaf) for leaf in _leaves(params))), None)
     )
 
@@ -120,6 +122,11 @@ def _other_model_type(spec: JobSpec) -> str | None:
                 f"spec.target.gym.modelType: {path[2]}, or write {chosen} here"
             )
     return None
+
+
+def _clashing(params: dict[str, Any], placement: Placement) -> str | None:
+    why = gym_ports.clash(nested(params), placement)
+    return why and f"{FIELD}.{why}"
 
 
 def _refused(models: list[ModelSpec], path: Path, value: Any) -> str | None:

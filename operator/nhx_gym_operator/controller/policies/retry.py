@@ -119,11 +119,18 @@ def how_it_ended(pod: Manifest, ended: dict[str, Any] | None) -> str:
     status = pod.get("status", {})
     # The kubelet's own reason, such as an eviction's, says more than the signal by which it was carried out.
     words = ": ".join(filter(None, (status.get("reason"), status.get("message")))) or _disruption(pod)
+    words = words or _own_words(pod)
     if not words and ended:
         words = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
         if ended.get("reason") in _NEVER_BEGAN:
             words = f"{words}: {ended.get('message', '').strip()}"
     return f"pod {name!r} ended without an outcome: {words or 'no reason given'}"
+
+
+def _own_words(pod: Manifest) -> str:
+    """Why the attempt, and not the job, ended, as the evaluator said; empty if it did not come to say so."""
+    said = evaluator_end.last_outcome(pod)
+    return said.message if said and said.reason == RunReason.EVALUATOR_LOST else ""
 
 
 def _disruption(pod: Manifest | None) -> str:

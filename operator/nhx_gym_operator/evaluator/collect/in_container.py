@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -33,11 +34,12 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
 from ...api.conditions import RunReason, SandboxReason
 from ...api.wire.reports import FailureClass
 from ...in_pods.masking import Mask
-from ..errors import JobFailed
+from ..errors import JobFailed, gym_not_started
 from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
 from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
 from ..memory import json_values
+from ..progress import ProgressState, utc
 from ..rollout_calls import RolloutCalls
 from ..rollouts import BESIDE_GYMS, MAX_FAILURE_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .answers import ROLLOUT
@@ -60,12 +62,21 @@ log = logging.getLogger(__name__)
 class InContainer:
     """A `Collector` that runs Gym beside itself. Files go to `directory`, the bundle's `gym_run`."""
 
-    def __init__(self, config: GymRuntimeConfig, directory: Path, token: str, calls: RolloutCalls, mask: Mask) -> None:
+    def __init__(
+        self,
+        config: GymRuntimeConfig,
+        directory: Path,
+        token: str,
+        calls: RolloutCalls,
+        mask: Mask,
+        progress: ProgressState,
+    ) -> None:
         self._config = config
         self._directory = directory
         self._token = token
         self._mask = mask
         self._calls = calls
+        self._progress = progress
         self._gym = ""
         self._environment: dict[str, str] = {}
         self._servers: GymProcess | None = None
@@ -162,6 +173,7 @@ class InContainer:
 
     async def _validate(self, selection: Sequence[str]) -> None:
         report = self._directory / VALIDATE_LOG
+        self._waits("Gym checks its configuration", VALIDATE_TIMEOUT_S, "`gym env validate`")
         process = await self._start(["env", "validate", *selection], stdout=report)
         try:
             async with asyncio.timeout(VALIDATE_TIMEOUT_S):
@@ -176,21 +188,24 @@ class InContainer:
             raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
 
     async def _until_ready(self, servers: GymProcess, log_file: Path) -> None:
+        limit = self._config.startup_timeout_s
+        self._waits("Gym's servers are starting", limit, "spec.target.gym.startupTimeoutSeconds")
         try:
-            async with asyncio.timeout(self._config.startup_timeout_s):
+            async with asyncio.timeout(limit):
                 while not _READY.search(_text(log_file)):
                     if servers.returncode is not None:
                         words = servers.with_log(f"`gym env start` ended with {servers.returncode}")
-                        raise JobFailed(SandboxReason.HOST_STARTUP_FAILED, words)
+                        raise gym_not_started(words)
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:
             pending = pending_servers(_text(log_file))
             waits = f"; still waiting for {', '.join(pending[2])}" if pending and pending[2] else ""
-            message = (
-                f"Gym's servers were not ready within {self._config.startup_timeout_s:g} s"
-                f" (spec.target.gym.startupTimeoutSeconds){waits}"
-            )
+            message = f"Gym's servers were not ready within {limit:g} s (spec.target.gym.startupTimeoutSeconds){waits}"
             raise JobFailed(SandboxReason.STARTUP_TIMEOUT, servers.with_log(message)) from error
+        self._progress.message = ""
+
+    def _waits(self, what: str, limit: float, bound: str) -> None:
+        self._progress.message = f"{what}; it waits until {utc(time.time() + limit)} at most ({bound})"
 
     async def _run_missing(
         self, missing: Mapping[RolloutKey, Rollout], record: Record, is_spent: Callable[[], bool]

@@ -11,7 +11,6 @@ from ..api.wire.endpoints import MODEL_PATH
 from ..api.wire.plans import HostPlan
 
 VENVS_DIR = "/job/work/venvs"
-COMPONENT_TYPES = ("resources_servers", "responses_api_agents", "responses_api_models")
 ALLOWED_ENV = "LIGHT_HOST"
 """A job of a test sets it with `envVars`. Whoever gets this image by accident sets it not."""
 CONFIG_ENV = "LIGHT_HOST_CONFIG"
