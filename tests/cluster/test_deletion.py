@@ -23,6 +23,18 @@ async def started(world, name="mcqa", **changes):
     return await world.job(name)
 
 
+async def waiting(world, name="mcqa", **changes):
+    """A job that would be given pods once its rows come. Events follow the status that they tell of."""
+    rows = {"dataset": {"configMap": {"name": "rows", "key": "rows.jsonl"}}}
+    await world.apply_job(name, tasks=rows, **changes)
+    await world.until_condition("Accepted", "ConfigMapNotFound", name)
+
+    async def told():
+        return "ConfigMapNotFound" in {event["reason"] for event in await world.events(name)}
+
+    await world.until(told, "an event tells what is missing", lambda: world.events(name))
+
+
 @pytest.fixture
 def written(kubeconfig, rights, world):
     """What the operator has written here since a mark; without one, a mark."""
@@ -86,4 +98,15 @@ async def test_a_job_that_is_held_stays_as_it_is_also_for_an_operator_that_start
         await asyncio.sleep(3)
         assert versions(await world.children()) == before
     assert written(mark) == []
+    await world.set_finalizers("mcqa", [])
+
+
+async def test_a_job_that_waits_and_is_deleted_is_never_given_pods(world, operator, written):
+    await waiting(world, metadata=HELD)
+    mark = written()
+    await world.delete_job()
+    await world.create_config_map("rows", **{"rows.jsonl": "{}"})
+    # A job that waits for its inputs looks every five seconds.
+    await asyncio.sleep(8)
+    assert await world.children() == {} and written(mark) == []
     await world.set_finalizers("mcqa", [])
