@@ -482,8 +482,8 @@ def test_a_spec_file_with_a_fault_is_refused_by_its_field(cluster, tmp_path):
 
 
 def test_a_gym_of_another_version_is_worth_a_warning_where_a_spec_file_is_submitted(cluster, monkeypatch):
-    monkeypatch.setattr("nhx_gym_operator.cli.main.version_warning", lambda: "the gym on your PATH is another")
-    assert "warning: the gym on your PATH is another" in call("submit", SPEC_FILE).stderr
+    monkeypatch.setattr("nhx_gym_operator.cli.submit_command.version_warning", lambda: "your gym is another")
+    assert "warning: your gym is another" in call("submit", SPEC_FILE).stderr
     assert "warning" not in call("submit", *FLAGS, BUNDLED).stderr
 
 

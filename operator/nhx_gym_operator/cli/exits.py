@@ -1,8 +1,13 @@
-"""The exit codes of `kubectl nhx`, for scripts. They are part of the interface: new ones may come, none changes."""
+"""How a command ends: its exit code, and its error in words."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+
+import typer
 
 from ..api.constants import Phase
 from ..client.errors import KubectlError, NotFound, Refused, TimedOut, UsageProblem, UserError
@@ -10,7 +15,7 @@ from ..client.jobs import Job
 
 
 class ExitCode(IntEnum):
-    """What a command ends with."""
+    """For scripts. They are part of the interface: new ones may come, none changes."""
 
     DONE = 0
     """Done. Of `watch` and of `submit --wait`: the job succeeded."""
@@ -51,3 +56,36 @@ def of_end(job: Job) -> ExitCode:
         Phase.FAILED: ExitCode.JOB_FAILED,
         Phase.CANCELLED: ExitCode.JOB_CANCELLED,
     }[Phase(job.phase)]
+
+
+def with_end_of(job: Job) -> None:
+    raise typer.Exit(of_end(job))
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Errors as one line without a traceback, and a SIGTERM that still lets everything be cleaned up."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    except UserError as error:
+        tell(f"error: {error}", error)
+        raise typer.Exit(of_error(error)) from None
+    except BrokenPipeError:
+        # `… | head`: whoever read has enough, and typer ends quietly.
+        raise
+    except OSError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(ExitCode.ERROR) from None
+    except KeyboardInterrupt as error:
+        tell("interrupted", error)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def tell(line: str, error: BaseException) -> None:
+    for text in (line, *getattr(error, "__notes__", ())):
+        typer.echo(text, err=True)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api.conditions import AcceptedReason
+from ..api.constants import Phase
 from ..client.errors import NotFound, TimedOut, UserError
 from ..client.jobs import Body, Job, get_job, pods_of
 from ..client.kubectl import Kubectl
 from ..client.patience import Patience
-from .output import age, first_line, print_json_line, say, seconds_since, span, table
+from .output import Output, age, console, first_line, print_json_line, say, seconds_since, span, table
 from .podwords import PodWords, words_of
 
 POLL_SECONDS = 2.0
@@ -83,23 +84,24 @@ def look(kubectl: Kubectl, name: str) -> View:
     return View(job, words_of(job, pods_of(kubectl, job)))
 
 
-def watch(
-    kubectl: Kubectl,
-    name: str,
-    *,
-    timeout: float | None,
-    as_json: bool,
-    console: Console,
-    errors: Console,
-    made: Collection[str] = (),
-) -> Job:
-    """The job when it has ended. `made`: names of what was made for it just before.
+def watch_to_end(kubectl: Kubectl, name: str, timeout: float | None, output: Output, made: Collection[str] = ()) -> Job:
+    """The job when it has ended, shown until then. `made`: names of what was made for it just before.
 
     Raises `TimedOut` after `timeout` seconds, and `NotFound` if the job goes away."""
+    errors = Console(stderr=True)
+    job = _followed(kubectl, name, timeout, output, made, errors)
+    more = "results" if job.phase == Phase.SUCCEEDED else "explain"
+    say(errors, f"`kubectl nhx {more} {job.name} --namespace {job.namespace}` shows more")
+    return job
+
+
+def _followed(
+    kubectl: Kubectl, name: str, timeout: float | None, output: Output, made: Collection[str], errors: Console
+) -> Job:
     seen_by = time.monotonic() + SEEN_SECONDS
     deadline = None if timeout is None else time.monotonic() + timeout
     first = look(kubectl, name)
-    with _shown_on(console, as_json) as show:
+    with _shown_on(console(), as_json=output is Output.JSON) as show:
         view = first
         while True:
             show(replace(view, made=made) if time.monotonic() < seen_by else view)
@@ -132,12 +134,12 @@ def _look_again(kubectl: Kubectl, first: Job, errors: Console) -> View:
         return view
 
 
-def _shown_on(console: Console, as_json: bool) -> AbstractContextManager[Callable[[View], None]]:
+def _shown_on(out: Console, as_json: bool) -> AbstractContextManager[Callable[[View], None]]:
     if as_json:
         return nullcontext(_Changes(lambda view: print_json_line(view.to_dict()), lambda view: view.to_dict()))
-    if not console.is_terminal:
-        return nullcontext(_Changes(lambda view: say(console, view.line), lambda view: view.line))
-    return _Screen(console)
+    if not out.is_terminal:
+        return nullcontext(_Changes(lambda view: say(out, view.line), lambda view: view.line))
+    return _Screen(out)
 
 
 class _Changes:
@@ -158,8 +160,8 @@ class _Changes:
 class _Screen(AbstractContextManager[Callable[[View], None]]):
     """Redraws in place; the last picture stays."""
 
-    def __init__(self, console: Console):
-        self._live = Live(console=console, auto_refresh=False)
+    def __init__(self, out: Console):
+        self._live = Live(console=out, auto_refresh=False)
 
     def __enter__(self) -> Callable[[View], None]:
         self._live.start()
