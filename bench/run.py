@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,29 @@ ROLLOUTS = 1000
 REPEATS = ROLLOUTS // manifests.MCQA_TASKS
 RUN_SECONDS = 900
 STEPS = ("pods created", "containers running", "gate passed", "Gym ready", "first rollout", "succeeded")
+LOGGED = {"gate passed": "host 0 is starting", "Gym ready": "host 0 is ready"}
+"""What the evaluator writes when a host's launcher runs, and when it takes rollouts: a fast run has begun and ended
+between two looks at the job."""
 _RATE = re.compile(r"(\d+) rollouts in ([\d.]+) s, ([\d.]+) a second")
 _PLACES = {"gVisor": GVISOR, "runc": RUNC, "colocated": COLOCATED}
 
 
 class Clock:
-    """Seconds since a job was applied, as each thing is first seen."""
+    """Seconds since a job was applied, as each thing is first seen or was logged."""
 
     def __init__(self) -> None:
-        self._start = time.monotonic()
+        self._start = time.time()
         self.seconds: dict[str, float] = {}
 
     def saw(self, what: str) -> None:
-        self.seconds.setdefault(what, time.monotonic() - self._start)
+        self.seconds.setdefault(what, time.time() - self._start)
+
+    def read(self, log: str) -> None:
+        """An evaluator's log with `kubectl logs --timestamps`, from a node with this machine's clock."""
+        for step, words in LOGGED.items():
+            line = next((line for line in log.splitlines() if line.endswith(words)), None)
+            if line is not None:
+                self.seconds[step] = datetime.fromisoformat(line.split()[0]).timestamp() - self._start
 
 
 def main() -> int:
@@ -74,6 +85,10 @@ def latency(place: Installation) -> dict[str, float]:
         pods = pods_of(place.jobs, state["metadata"]["uid"])
         for step in _steps_seen(state, pods, colocated=place is COLOCATED):
             clock.saw(step)
+    for pod in pods:
+        if pod["metadata"]["labels"]["evals.nhx.io/role"] == "evaluator":
+            name, where = pod["metadata"]["name"], f"--namespace={place.jobs}"
+            clock.read(cluster.kubectl("logs", name, where, "--container=agent-evaluate", "--timestamps"))
     cluster.delete("aej", "latency", place.jobs)
     return clock.seconds
 

@@ -1,7 +1,8 @@
 """The same evaluation by NVIDIA's SDK alone: no operator, no gateway, no journal. Runs inside the nhx-gym-tasks image.
 
 Prints the run's summary as one line of JSON behind SUMMARY, behind FILES what it left in gym_run, by name with the keys
-of each file's first row, and behind SECONDS how long `gym eval run` took, its own start included.
+of each file's first row, behind SECONDS how long `gym eval run` took, its own start included, and behind USER whose ids
+it had.
 """
 
 import json
@@ -51,5 +52,6 @@ result = AgentEvaluator().run_sync(
 )
 folder = Path("/tmp/run/gym_run")
 files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+print(f"USER {os.getuid()}:{os.getgid()}", flush=True)
 print("FILES", json.dumps({file.relative_to(folder).as_posix(): keys_of(file) for file in files}), flush=True)
 print("SUMMARY", json.dumps(result.summary.model_dump(mode="json")), flush=True)

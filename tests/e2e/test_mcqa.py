@@ -10,7 +10,7 @@ import pytest
 from e2e.installations import COLOCATED, GVISOR, RUNC, SESSION_ANNOTATION
 from e2e.manifests import MCQA_TASKS, REPEATS
 from e2e.runs import Run, rows_of, strict_json
-from e2e.sdk_alone import SdkRun
+from e2e.sdk_alone import ANY_USER, SdkRun
 from support import cluster
 
 ROLLOUTS = MCQA_TASKS * REPEATS
@@ -69,6 +69,12 @@ def test_every_aggregate_equals_what_the_sdk_alone_computes(run: Run, sdk_run: S
     assert ours.keys() == theirs.keys()
     for name in ours.keys() - {name for name in ours if TIMED.search(name)}:
         assert ours[name] == pytest.approx(theirs[name], nan_ok=True), name
+
+
+def test_gym_runs_under_any_user_of_group_0(sdk_run: SdkRun) -> None:
+    """In the image of both, with a read-only root."""
+    assert sdk_run.user == f"{ANY_USER}:0"
+    assert _by_name(sdk_run.summary)["gym_reward.reward"]["mean"] == pytest.approx(0.8)
 
 
 @EVERYWHERE
