@@ -10,7 +10,7 @@ from pathlib import Path
 from ..report import DevclusterError
 from ..settings import IMAGE_TAG
 from . import sbom
-from .building import NAMES, build, update_server_list
+from .building import NAMES, build, update_lists
 from .loading import load
 from .pushing import push
 
@@ -33,13 +33,13 @@ def add_parser(subparsers) -> None:
     bills.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; none: all")
     actions.add_parser(
         "servers",
-        help="write the list of bundled servers anew, after the lock of NeMo Gym changed",
+        help="write the lists of bundled servers and agents anew, after the lock of NeMo Gym changed",
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.action == "servers":
-        update_server_list()
+        update_lists()
         return
     names = checked_names(arguments.names)
     if arguments.action == "push":

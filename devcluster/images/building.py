@@ -12,7 +12,8 @@ from .buildah import Buildah
 
 SOURCE = Path(__file__).resolve().parents[2]
 CONTAINERFILE = SOURCE / "images/Containerfile"
-SERVER_LIST = SOURCE / "operator/nhx_gym_operator/api/bundled_servers.json"
+LISTS = {"gym-environment": "servers", "gym-agents": "agents"}
+"""What is bundled, by the stage that lists it: `bundled-servers.json` there, `bundled_servers.json` in the package."""
 NAMES = ("nhx-gym-host", "nhx-gym-tasks", "nhx-tasks", "nhx-gym-operator", "demo-model")
 # Seconds on two idle cores, for those stages that take long.
 ESTIMATES = {
@@ -60,17 +61,19 @@ def build(names: list[str], *, source: Path = SOURCE, beside: str | None = None,
             builder.remove_replaced()  # what another tree needs is no successor of what this one does
 
 
-def update_server_list() -> None:
-    """The list comes from the stage below the images, since the images refuse to be built with an outdated copy."""
-    with _alone():
-        builder = Builder()
-        container = builder.buildah.run("from", "--pull=never", builder.build_stage("gym-environment"))
-    try:
-        built = Path(builder.buildah.run("mount", container)) / "opt/bundle/bundled-servers.json"
-        SERVER_LIST.write_text(built.read_text())
-    finally:
-        builder.buildah.run("rm", container)
-    report.say(f"wrote {SERVER_LIST.relative_to(SOURCE)}")
+def update_lists() -> None:
+    """The lists come from stages below the images, since the images refuse to be built with an outdated copy."""
+    for stage, name in LISTS.items():
+        with _alone():
+            builder = Builder()
+            container = builder.buildah.run("from", "--pull=never", builder.build_stage(stage))
+        copy = SOURCE / f"operator/nhx_gym_operator/api/bundled_{name}.json"
+        try:
+            built = Path(builder.buildah.run("mount", container)) / f"opt/bundle/bundled-{name}.json"
+            copy.write_text(built.read_text())
+        finally:
+            builder.buildah.run("rm", container)
+        report.say(f"wrote {copy.relative_to(SOURCE)}")
 
 
 @contextlib.contextmanager

@@ -40,6 +40,14 @@ def test_a_message_can_offer_the_servers_that_run():
     assert bundled.known_servers() == ["blackjack", "mcqa"]
 
 
+@pytest.mark.parametrize(
+    ("instance", "agent"),
+    [("mcqa_simple_agent", "simple_agent"), ("blackjack_gymnasium_agent", "gymnasium_agent"), ("mine", None)],
+)
+def test_an_instance_is_known_by_its_name_in_gyms_own_configurations(instance: str, agent: str | None):
+    assert bundled.agent_of(instance) == agent
+
+
 def test_the_images_run_these_servers_offline():
     """Those that need nothing beyond NeMo Gym, plus what the examples use."""
     servers = ["mcqa", "blackjack", "calendar", "workplace_assistant", "xlam_fc", "example_multi_step"]

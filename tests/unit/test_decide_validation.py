@@ -27,12 +27,14 @@ SERVERS = {
     "resources_servers/mcqa": [],
     "resources_servers/ifbench": ["spacy", "emoji"],
     "responses_api_agents/simple_agent": [],
+    "responses_api_agents/gymnasium_agent": [],
 }
 
 
 @pytest.fixture(autouse=True)
 def servers(monkeypatch):
     monkeypatch.setattr(bundled, "_components", lambda: SERVERS)
+    monkeypatch.setattr(bundled, "_instances", lambda: {"mcqa_simple_agent": "simple_agent"})
 
 
 def decided(server, changes=None, **gym):
@@ -65,6 +67,32 @@ def test_a_misspelt_agent_that_gym_would_ignore_is_refused():
         "spec.target.gym.agentRefName",
     ):
         assert words in refused["message"]
+
+
+def test_an_agent_that_the_instance_beside_it_is_not_of_is_refused_with_the_one_that_it_is_of():
+    """A sandboxed Gym would go by the instance and a colocated one by the agent."""
+    refused = condition_of(decided("mcqa", agent="gymnasium_agent", agentRefName="mcqa_simple_agent"), "Failed")
+    assert refused["reason"] == "OtherBundledAgent"
+    assert refused["message"] == (
+        "spec.target.gym.agent is 'gymnasium_agent', but spec.target.gym.agentRefName 'mcqa_simple_agent' is an "
+        "instance of 'simple_agent'; correct one of them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "gym"),
+    [
+        ({}, {"agent": "simple_agent"}),
+        ({}, {"agentRefName": None}),
+        ({}, {"agentRefName": "gymnasium_agent"}),
+        ({}, {"agentRefName": "declared_in_hydra_params"}),
+        ({}, {"environment": {"fileSet": {"name": "mine"}}}),
+        ({"images": {"checkBundled": False}}, {}),
+    ],
+)
+def test_an_agent_is_compared_with_an_instance_of_the_images_alone(changes, gym):
+    asked = {"agent": "gymnasium_agent", "agentRefName": "mcqa_simple_agent"} | gym
+    assert not holds(decided("mcqa", changes, **asked), "Failed")
 
 
 @pytest.mark.parametrize(

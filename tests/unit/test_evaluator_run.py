@@ -444,6 +444,31 @@ async def test_a_misspelt_agent_of_a_custom_environment_is_warned_of(
     assert all(f"spec.target.gym.agent {agent!r}" in words and "'mine'" in words for words in said)
 
 
+@pytest.mark.parametrize(
+    ("agent", "instance", "of"),
+    [
+        ("simple_agent", "mine", "my_agent"),
+        ("my_agent", "mine", None),
+        ("my_agent", "mcqa_simple_agent", "simple_agent"),
+        ("simple_agent", "mcqa_simple_agent", None),
+        ("simple_agent", "of_an_included_file", None),
+    ],
+)
+async def test_an_agent_that_the_instance_beside_it_is_not_of_is_warned_of_where_an_environment_has_it(
+    tmp_path: Path, agent: str, instance: str, of: str | None
+) -> None:
+    async with world(tmp_path) as w:
+        folder = w.paths.environment / "responses_api_agents/my_agent"
+        folder.mkdir(parents=True)
+        (folder / "a.yaml").write_text("mine: {responses_api_agents: {my_agent: {entrypoint: app.py}}}\n")
+        manifest = "{format: native-v1, metadata: {name: mine}, config_paths: [responses_api_agents/my_agent/a.yaml]}"
+        (w.paths.environment / "nemo-environment.yaml").write_text(manifest)
+        plan = w.plan([row(0)], environment=True, target=target(agent=agent, agent_ref_name=instance))
+        said = Preparation(plan, w.paths).ignored_agent()
+    named = f"spec.target.gym.agentRefName {instance!r} is an instance of {of!r}"
+    assert said == ([f"spec.target.gym.agent {agent!r} was ignored: {named}"] if of else [])
+
+
 async def test_the_limit_takes_the_first_distinct_rows(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         outcome = await finish(w.evaluation(w.plan([row(0), row(0), row(1), row(2)], limit=2)), *w.hosts)

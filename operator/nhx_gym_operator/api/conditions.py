@@ -80,6 +80,9 @@ class AcceptedReason(StrEnum):
     """No resources server of that name is in the images, and no environment supplies it."""
     UNKNOWN_BUNDLED_AGENT = "UnknownBundledAgent"
     """No agent of that name is in the images, no environment supplies it, and Gym would go by `agentRefName` alone."""
+    OTHER_BUNDLED_AGENT = "OtherBundledAgent"
+    """`agentRefName` names an instance of another agent than `agent`, and a sandboxed Gym would go by `agentRefName`
+    alone, a colocated one by `agent`."""
     BUNDLED_SERVER_LACKS_DEPENDENCIES = "BundledServerLacksDependencies"
     """The resources server is in the image, packages that it imports are not."""
     SANDBOX_UNAVAILABLE = "SandboxUnavailable"

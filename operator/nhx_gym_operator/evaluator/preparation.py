@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import yaml
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import ensure_fresh_output
+from sandboxed_gym.environment_package import EnvironmentPackageError, load_environment_package
 
-from ..api.bundled import AGENTS, known_agents
+from ..api.bundled import AGENTS, agent_of, known_agents
 from ..api.conditions import RunReason
 from ..api.models import model_field
 from ..api.outcome import trimmed
@@ -65,16 +69,22 @@ class Preparation:
         return await asyncio.to_thread(pack, self.paths.environment, self.paths.work / "environment.tar")
 
     def ignored_agent(self) -> list[str]:
-        """A warning about an agent that neither the environment nor the images have, where Gym goes by the name of an
-        instance and does not look. No refusal: a server may bring its agent along in a way that is not seen here."""
-        target = self.plan.target
+        """A warning about an agent that is not what `agentRefName` of a job with an environment is an instance of: Gym
+        goes by that name alone. No refusal, since elsewhere such a job runs."""
+        target, environment = self.plan.target, self.paths.environment
         if not self.plan.environment or target.agent_ref_name in (None, target.agent):
             return []
-        if (self.paths.environment / AGENTS / target.agent).is_dir() or target.agent in known_agents():
+        instance = f"spec.target.gym.agentRefName {target.agent_ref_name!r}"
+        agents = _agents_of(target.agent_ref_name, environment)
+        if agents:
+            of = f"{instance} is an instance of {', '.join(map(repr, sorted(agents)))}"
+            return [] if target.agent in agents else [f"spec.target.gym.agent {target.agent!r} was ignored: {of}"]
+        # A server may bring its agent along in a way that is not seen here.
+        if (environment / AGENTS / target.agent).is_dir() or target.agent in known_agents():
             return []
         return [
             f"spec.target.gym.agent {target.agent!r} is neither in the environment ({AGENTS}{target.agent}) nor in the "
-            f"images; Gym went by spec.target.gym.agentRefName {target.agent_ref_name!r} and ignored it"
+            f"images; Gym went by {instance} and ignored it"
         ]
 
     async def journal(self, dataset: Dataset) -> Journal:
@@ -135,3 +145,15 @@ async def changed_environment(environment: PackedEnvironment | None, journal: Jo
         f"the environment's content changed between attempts: this one staged {environment.digest}, "
         f"rollouts of earlier ones ran in {', '.join(others)}; set the FileSet's spec.digest to have it refused"
     ]
+
+
+def _agents_of(instance: str, environment: Path) -> set[str]:
+    """The agents that a name is an instance of, by what the environment's manifest lists, else by Gym's own files."""
+    found: set[str] = set()
+    with contextlib.suppress(EnvironmentPackageError, OSError, ValueError, yaml.YAMLError):
+        for file in load_environment_package(environment).config_paths:
+            declared = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get(instance)
+            if isinstance(declared, dict):
+                found |= set(map(str, declared.get(AGENTS.rstrip("/")) or ()))
+    known = agent_of(instance)
+    return found or ({known} if known else set())

@@ -59,6 +59,11 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         "Correct spec.target.gym.agent: it is the component that spec.target.gym.agentRefName is an instance of.",
         AGAIN,
     ),
+    AcceptedReason.OTHER_BUNDLED_AGENT: (
+        "Set spec.target.gym.agent to the one that is named above, or spec.target.gym.agentRefName to an instance of "
+        "the agent that is meant.",
+        AGAIN,
+    ),
     AcceptedReason.BUNDLED_SERVER_LACKS_DEPENDENCIES: (
         "Bring the server and those packages as an environment of your own (spec.target.gym.environment), or ask for a "
         "gym-host image that holds them.",

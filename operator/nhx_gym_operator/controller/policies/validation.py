@@ -133,11 +133,18 @@ def _refuse_agent(spec: JobSpec, images: Images) -> JobRefused | None:
     if not images.check_bundled or gym.environment is not None or gym.agent_ref_name in (None, gym.agent):
         return None
     known = bundled.known_agents()
-    if gym.agent in known:
+    if gym.agent not in known:
+        return JobRefused(
+            AcceptedReason.UNKNOWN_BUNDLED_AGENT,
+            f"spec.target.gym.agent {gym.agent!r} is not among the agents in the images, and Gym would ignore it, "
+            f"since spec.target.gym.agentRefName names one; {_near(gym.agent, known)}\n"
+            f"those in the images are {', '.join(known)}",
+        )
+    named = bundled.agent_of(gym.agent_ref_name)
+    if named in (None, gym.agent):
         return None
     return JobRefused(
-        AcceptedReason.UNKNOWN_BUNDLED_AGENT,
-        f"spec.target.gym.agent {gym.agent!r} is not among the agents in the images, and Gym would ignore it, since "
-        f"spec.target.gym.agentRefName names one; {_near(gym.agent, known)}\n"
-        f"those in the images are {', '.join(known)}",
+        AcceptedReason.OTHER_BUNDLED_AGENT,
+        f"spec.target.gym.agent is {gym.agent!r}, but spec.target.gym.agentRefName {gym.agent_ref_name!r} is an "
+        f"instance of {named!r}; correct one of them",
     )
