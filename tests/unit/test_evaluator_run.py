@@ -983,10 +983,11 @@ async def test_a_later_attempt_has_only_the_tokens_that_are_left(tmp_path: Path)
         host.delay_s = 0.6
         first = await finish(w.evaluation(w.plan(ROWS, max_tokens=bound, target=slow)), host)
         assert first.reason == "CollectionTimeout" and 0 < first.progress.done < 5
+        interrupted = first.usage["policy"].calls - first.progress.done  # the limit may fall behind a call's answer
         host.delay_s = 0
         plan = w.plan(ROWS, max_tokens=bound, target=target(concurrency=1), attempt=2)
         outcome = await finish(w.evaluation(plan), host)
-    assert (outcome.reason, outcome.progress.done) == ("TokenLimitReached", 6)
+    assert (outcome.reason, outcome.progress.done) == ("TokenLimitReached", 6 - interrupted)
     assert outcome.usage["policy"].total_tokens == bound.value
     assert calls_of(outcome.usage["policy"]) == len(w.model.requests)
 
