@@ -1,17 +1,29 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
+from threading import Barrier
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhx_gym_operator.api.wire.reports import FailureClass
-from nhx_gym_operator.evaluator.journal import Journal, JournalError, JournalHeader, JournalUnwritable
+from nhx_gym_operator.evaluator.journal import (
+    ForeignJournal,
+    Journal,
+    JournalError,
+    JournalHeader,
+    JournalUnwritable,
+)
 from nhx_gym_operator.evaluator.metering import Counted
 from nhx_gym_operator.evaluator.rollouts import Failure, RolloutKey
 
@@ -214,3 +226,50 @@ def test_any_json_value_survives(tmp_path_factory: pytest.TempPathFactory, value
     for line in path.read_text().splitlines():
         json.loads(line)
     assert Journal.open(path, HEADER).results[KEY] == value
+
+
+def opened_together(path: Path, monkeypatch: pytest.MonkeyPatch, *uids: str) -> list[Journal | JournalError]:
+    """What each of these jobs gets that open the journal at the same moment: each has looked before any begins it."""
+    exists, all_looked = Path.exists, Barrier(len(uids))
+
+    def looked(file: Path) -> bool:
+        found = exists(file)
+        all_looked.wait(timeout=60)
+        return found
+
+    def opened(uid: str) -> Journal | JournalError:
+        try:
+            return Journal.open(path, replace(HEADER, uid=uid))
+        except JournalError as error:
+            return error
+
+    with monkeypatch.context() as together, ThreadPoolExecutor(len(uids)) as jobs:
+        together.setattr(Path, "exists", looked)
+        return list(jobs.map(opened, uids))
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "a volume without hard links"])
+async def test_of_jobs_that_begin_on_one_volume_at_the_same_moment_one_has_the_journal_and_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EPERM, "no hard links here")))
+    path = tmp_path / "journal.jsonl"
+    found = opened_together(path, monkeypatch, "a", "b", "c")
+    own = [journal for journal in found if isinstance(journal, Journal)]
+    refused = [error for error in found if isinstance(error, ForeignJournal)]
+    assert (len(own), len(refused)) == (1, 2)
+    await own[0].add_result(KEY, "task", {"reward": 1.0}, 1.0)
+    await own[0].close()
+    assert Journal.open(path, own[0].header).results.keys() == {KEY}
+    assert [file.name for file in tmp_path.iterdir()] == ["journal.jsonl"]
+
+
+async def test_a_journal_that_a_power_cut_left_without_its_first_line_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nhx_gym_operator.evaluator.journal._BEGINNING_SECONDS", 0.2)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"crc32":"00')
+    await written(path, (KEY, {"reward": 1.0}))
+    assert Journal.open(path, HEADER).results.keys() == {KEY}

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import os
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..api.wire.reports import FailureClass
+from . import disk
 from .metering import Counted
 from .rollouts import Failure, RolloutKey
 
@@ -29,6 +31,8 @@ _PREFIX = b'{"crc32":"'
 _MIDDLE = b'","record":'
 _PAYLOAD_AT = len(_PREFIX) + 8 + len(_MIDDLE)
 _VERSION = 2
+_BEGINNING_SECONDS = 5.0
+"""A journal without its first line is being begun by another job, or was cut short by a power cut: then it stays so."""
 
 
 class JournalError(RuntimeError):
@@ -144,17 +148,21 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, header: JournalHeader) -> Journal:
-        """Read what is there and make ready to append. Raises `JournalError`, `OSError`."""
+        """Read what is there and make ready to append. Of two jobs that begin at once, the journal is one's alone; the
+        other finds it there. Raises `JournalError`, `OSError`."""
         journal = cls(path, header)
         path.parent.mkdir(parents=True, exist_ok=True)
-        journal._size = journal._read() if path.exists() else 0
+        first = _line({"kind": "journal", "version": _VERSION, **vars(header)})
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):
+                disk.create_whole(path, first, scratch=path.with_name(f".{path.name}.{header.uid}"))
+        journal._size = journal._read_begun()
         # Unbuffered: of a write that failed nothing may be left for later.
         file = path.open("ab", buffering=0)
         file.truncate(journal._size)
         journal._file = file
         if journal._size == 0:
-            first = {"kind": "journal", "version": _VERSION, **vars(header)}
-            journal._write([_line(first)])
+            journal._write([first])
         return journal
 
     async def add_result(self, key: RolloutKey, task_id: str, result: dict[str, Any], reward: float) -> bool:
@@ -256,6 +264,12 @@ class Journal:
         offset = self._size
         self._size += sum(map(len, lines))
         return offset
+
+    def _read_begun(self) -> int:
+        until = time.monotonic() + _BEGINNING_SECONDS
+        while not (size := self._read()) and time.monotonic() < until:
+            time.sleep(0.1)
+        return size
 
     def _read(self) -> int:
         """Take in the records; returns the size of the intact part."""

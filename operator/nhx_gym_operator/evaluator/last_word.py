@@ -12,6 +12,7 @@ from ..api.outcome import encode_outcome
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
 from ..in_pods.termination_log import write_termination_message
+from . import disk
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def keep(outcome: Outcome, plan: EvaluatorPlan, file: Path) -> None:
                 os.fsync(out.fileno())
         scratch.replace(file)
         if outcome.is_final:
-            _sync(file.parent)
+            disk.sync_directory(file.parent)
     except OSError as error:
         log.error("cannot write %s: %s", file, error)
 
@@ -62,12 +63,3 @@ def kept(file: Path, uid: str, attempt: int) -> Outcome | None:
     if (found.uid, found.attempt) != (uid, attempt):
         return None
     return Outcome(**{name: getattr(found, name) for name in Outcome.model_fields})
-
-
-def _sync(directory: Path) -> None:
-    """A file's new name is on disk with its directory."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
