@@ -21,6 +21,7 @@ from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE, Outcome
 from nhx_gym_operator.controller import clock, podview
 from nhx_gym_operator.controller.caches import KINDS
 from nhx_gym_operator.controller.kube import EVENTS, FILESETS, JOBS, PODS, ApiError, KubeClient
+from nhx_gym_operator.controller.policies.lost_hosts import UNSEEN
 from nhx_gym_operator.controller.reconciler import Key, Reconciler, Subject
 from nhx_gym_operator.controller.settings import Installation
 from nhx_gym_operator.workloads.workload import ApiAddresses
@@ -221,7 +222,8 @@ class Life:
         await self.world.delete_namespace()
 
     async def result(self) -> dict[str, Any]:
-        """All that is left, value by path, without what differs from life to life: UIDs, times, tokens, addresses."""
+        """All that is left, value by path, without what differs from life to life: UIDs, times, tokens, addresses, and
+        whether an operator was there when a host went."""
         children = await self.world.children()
         job = await self.world.job() if await self.world.exists(JOBS, JOB) else {"metadata": {"uid": self._uid}}
         service = children.get(f"Service/{JOB}")
@@ -234,6 +236,9 @@ class Life:
         )
         for value, name in ((self._uid, "UID"), (self.world.namespace, "NAMESPACE"), (address, "ADDRESS")):
             text = text.replace(value, name)
+        for uid in (uid for uids in self._pods.values() for uid in uids):
+            text = text.replace(uid, "POD")
+        text = re.sub(rf"pod '{JOB}-host-[^']*' ended without an outcome: no reason given|{UNSEEN}", "GONE", text)
         text = re.sub(r"(-evaluator|-host-\d+)-[0-9a-f]{10}\b", r"\1-SECRET", text)
         return _flat(json.loads(re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME", text)))
 

@@ -69,6 +69,16 @@ async def host_lost(life):
     await life.end(outcome())
 
 
+async def host_lost_for_good(life):
+    """An operator that forgot a loss would make the host once more."""
+    await life.apply(backoffLimit=1)
+    await life.start()
+    for _ in range(2):
+        await life.lose(f"{JOB}-host-0-1")
+        await life.start()
+    await life.end_told()
+
+
 async def suspended(life):
     await life.apply(suspend=True)
     await life.change(suspend=False)
@@ -106,7 +116,7 @@ async def expired(life):
 
 
 SCRIPTS = (sandboxed, lost, host_lost, suspended, cancelled, colocated, expired)
-RARER = (degraded, failed, lost_for_good, too_long)
+RARER = (degraded, failed, lost_for_good, host_lost_for_good, too_long)
 LIVES = {script.__name__: script for script in SCRIPTS + RARER}
 SETTINGS = {name: {"sandbox": {"mode": "Disabled"}} for name in ("colocated", "expired")}
 DAILY = pytest.mark.parametrize("live", [script.__name__ for script in SCRIPTS], indirect=True)

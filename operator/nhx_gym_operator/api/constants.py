@@ -65,6 +65,9 @@ BUCKET_LOCATION = "s3://"
 
 POLICY_MODEL = "policy"
 """The entry of `spec.models` that the agent under evaluation speaks to."""
+MAX_HOSTS = 16
+"""More Gym than one evaluator keeps busy: a host runs some hundred quick rollouts a second, and of slow ones as many at
+once as it has memory for."""
 
 
 class Role(StrEnum):

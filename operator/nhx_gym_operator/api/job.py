@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, POLICY_MODEL
+from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, MAX_HOSTS, POLICY_MODEL
 from .egress import Egress
 from .failure_policy import FailurePolicy
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
@@ -38,9 +38,6 @@ CHANGEABLE = (
 )
 """Fields of the spec that can change once the job exists: those that steer its life, as in batch/v1 Job."""
 
-MAX_HOSTS = 16
-"""More Gym than one evaluator keeps busy: a host runs some hundred quick rollouts a second, and of slow ones as many at
-once as it has memory for."""
 
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$"
 """A domain, and a path of RFC 3986 in it, as batch/v1 Job asks."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from .constants import Isolation, Phase, Placement
+from .constants import MAX_HOSTS, Isolation, Phase, Placement
 from .egress import MAX_NAMED
 from .outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES
 from .resource import CONDITION_LIST, ApiModel, Condition, Timestamp
 
 MAX_PLACEMENT_REASON = 2048
 """Characters of it: a measurement's outcome fits."""
+MAX_LOST_MESSAGE = 512
+"""Characters of what is kept of a lost gym host's end."""
 MAX_COUNT = 2**53 - 1
 """The largest number that every reader of JSON keeps as it is."""
 
@@ -37,6 +39,24 @@ class JobHosts(Reported):
     ready: int = Field(default=0, ge=0, le=MAX_COUNT, description="Hosts that take rollouts.")
     desired: int = Field(default=0, ge=0, le=MAX_COUNT, description="Hosts the job asked for.")
     summary: str = Field(default="", max_length=64, description="Ready of desired, e.g. `1/1`.")
+
+
+class JobHostPod(Reported):
+    """One gym host of the current attempt, and how often it was lost."""
+
+    host: int = Field(ge=0, description="The host's number, from 0.")
+    uid: str = Field(default="", max_length=64, description="UID of the pod that it has, or had last.")
+    gone: bool = Field(default=False, description="Whether that pod was lost. It is in `lost` then.")
+    lost: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_COUNT,
+        description="Pods that it lost in this attempt. After more than `spec.backoffLimit` it is not replaced.",
+    )
+    lost_time: Timestamp | None = Field(
+        default=None, description="When the last of them ended, or was seen to be gone."
+    )
+    lost_message: str | None = Field(default=None, max_length=MAX_LOST_MESSAGE, description="How that one ended.")
 
 
 class JobAggregate(Reported):
@@ -225,6 +245,12 @@ class JobStatus(Reported):
         "decimals, for the table. Exact values are in `aggregates` and `progress`.",
     )
     hosts: JobHosts | None = Field(default=None, description="Gym hosts of a sandboxed job.")
+    host_pods: list[JobHostPod] | None = Field(
+        default=None,
+        max_length=MAX_HOSTS,
+        description="The pod of each gym host, and how often the host was lost in the current attempt.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["host"]},
+    )
     conditions: list[Condition] | None = Field(
         default=None,
         max_length=16,

@@ -8,7 +8,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from ..api.job import MAX_HOSTS
+from ..api.constants import MAX_HOSTS
 from ..client.jobs import Job
 from ..client.kubectl import Kubectl
 from ..submission.gym_version import version_warning

@@ -34,6 +34,7 @@ from .policies import (
     infrastructure,
     job_deadlines,
     kept_outcome,
+    lost_hosts,
     nodes,
     placement,
     progress_source,
@@ -180,7 +181,10 @@ class _Decider:
         if words:
             self.draft.set(ConditionType.STAGED, False, StagedReason.STAGING_FAILED, words)
             return StagedReason.STAGING_FAILED, words
-        fault = hosts.find_fault(self.observation, attempt)
+        if self._is_sandboxed:
+            records = lost_hosts.records(self.observation, attempt, self.now)
+            status_fields.show_host_pods(self.draft, records.values())
+        fault = hosts.find_fault(self.observation, attempt, self.now)
         if fault:
             self.draft.set(ConditionType.SANDBOX_READY, False, fault.reason, fault.message)
             return fault.reason, fault.message
@@ -424,7 +428,7 @@ class _Decider:
         again = hosts.look_again_after(attempt, self.now)
         if again is not None:
             self.draft.requeue.append(again)
-        absent = hosts.absent(self.observation, attempt)
+        absent = hosts.absent(self.observation, attempt, self.now)
         if absent and workload.cluster_ip and hosts.needs_hosts(self.observation, attempt):
             self._replace_hosts(attempt, workload, absent)
 

@@ -17,6 +17,7 @@ from ..api.constants import (
 )
 from ..api.egress import MAX_NAMED
 from ..api.outcome import MAX_AGGREGATE_NAME, MAX_AGGREGATES, REWARD
+from ..api.status import JobHostPod
 from ..api.wire.endpoints import EgressUse, ModelUsage, Progress
 from ..api.wire.reports import Aggregate, Outcome
 from ..workloads import storage
@@ -72,6 +73,13 @@ def _withdraw_doubt(draft: StatusDraft, progress: Progress) -> None:
 
 def show_hosts(draft: StatusDraft, ready: int, desired: int) -> None:
     draft.data["hosts"] = {"ready": ready, "desired": desired, "summary": f"{ready}/{desired}"}
+
+
+def show_host_pods(draft: StatusDraft, records: Iterable[JobHostPod]) -> None:
+    """The pod of each host, and how many it has lost: what an operator goes by that starts after this one."""
+    shown = [record.to_dict() for record in records]
+    if shown or "hostPods" in draft.data:
+        draft.data["hostPods"] = shown
 
 
 def show_results(draft: StatusDraft, workload: Workload) -> None:

@@ -32,7 +32,7 @@ def attempt(*of_hosts):
 
 
 def fault(pod, **changes):
-    return hosts.find_fault(observe(**changes), attempt(pod))
+    return hosts.find_fault(observe(**changes), attempt(pod), NOW)
 
 
 def removed(pod, moment=NOW, address=SERVICE_IP, **changes):
@@ -169,13 +169,13 @@ def test_a_host_goes_that_knows_an_address_which_the_service_no_longer_has():
 )
 def test_of_two_hosts_the_one_that_is_gone_is_made_again(present, missing):
     there = [host(workload(), ordinal) for ordinal in present]
-    assert hosts.absent(of_several(2), attempt(*there)) == missing
+    assert hosts.absent(of_several(2), attempt(*there), NOW) == missing
 
 
 def test_a_host_without_its_ordinal_is_the_first():
     pod = serving()
     del pod["metadata"]["labels"]["evals.nhx.io/ordinal"]
-    assert hosts.absent(observe(), attempt(pod)) == []
+    assert hosts.absent(observe(), attempt(pod), NOW) == []
 
 
 # Of several hosts
@@ -183,27 +183,27 @@ def test_a_host_without_its_ordinal_is_the_first():
 
 def test_a_gate_without_a_verdict_is_a_fault_only_where_no_host_has_one():
     failed = [host(workload(), n, states=NO_VERDICT, phase="Failed") for n in range(2)]
-    assert hosts.find_fault(of_several(2), attempt(failed[0], serving(1))) is None
+    assert hosts.find_fault(of_several(2), attempt(failed[0], serving(1)), NOW) is None
     assert hosts.to_remove(of_several(2), attempt(failed[0], serving(1)), SERVICE_IP, NOW) == [failed[0]]
-    assert hosts.find_fault(of_several(2), attempt(*failed)).reason == "GateFailed"
+    assert hosts.find_fault(of_several(2), attempt(*failed), NOW).reason == "GateFailed"
 
 
 def test_one_open_sandbox_ends_a_job_of_several_hosts():
     opened = host(workload(), 1, states=OPEN, phase="Failed")
-    assert hosts.find_fault(of_several(2), attempt(serving(), opened)).reason == "SandboxOpen"
+    assert hosts.find_fault(of_several(2), attempt(serving(), opened), NOW).reason == "SandboxOpen"
     changed = serving(1, hostNetwork=True)
-    assert hosts.find_fault(of_several(2), attempt(serving(), changed)).reason == "PodChanged"
+    assert hosts.find_fault(of_several(2), attempt(serving(), changed), NOW).reason == "PodChanged"
 
 
 def test_a_host_that_is_lost_again_and_again_is_not_made_again_and_the_others_go_on():
     seen = of_several(2, ghosts=gone(1, times=7))
-    assert hosts.find_fault(seen, attempt(serving())) is None
-    assert hosts.absent(seen, attempt(serving())) == []
-    assert hosts.absent(of_several(2, ghosts=gone(1, times=6)), attempt(serving())) == [1]
+    assert hosts.find_fault(seen, attempt(serving()), NOW) is None
+    assert hosts.absent(seen, attempt(serving()), NOW) == []
+    assert hosts.absent(of_several(2, ghosts=gone(1, times=6)), attempt(serving()), NOW) == [1]
 
 
 def test_several_hosts_that_were_all_lost_too_often_are_a_fault():
-    found = hosts.find_fault(of_several(2, ghosts=gone(0, times=7) + gone(1, times=7)), attempt())
+    found = hosts.find_fault(of_several(2, ghosts=gone(0, times=7) + gone(1, times=7)), attempt(), NOW)
     assert found.reason == "HostLost" and "for each of them" in found.message
 
 
@@ -212,7 +212,7 @@ def test_hosts_that_were_withdrawn_with_a_refused_one_are_no_lost_hosts():
         live(pod, uid=f"w-{n}", creationTimestamp="2026-11-29T11:58:59Z") for n, pod in enumerate(gone(0, 9))
     )
     seen = of_several(1, ghosts=withdrawn)
-    assert hosts.find_fault(seen, attempt(serving())) is None
+    assert hosts.find_fault(seen, attempt(serving()), NOW) is None
     assert hosts.pause_left(seen, attempt(), 0, NOW) == 0
 
 

@@ -7,7 +7,6 @@ beyond repair slows the job; what shows that the sandbox is not as it should be 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,8 +25,7 @@ from .. import podview
 from ..attempt import Attempt
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
-from . import backoff, deadlines
-from .retry import how_it_ended
+from . import backoff, deadlines, lost_hosts
 
 Manifest = dict[str, Any]
 
@@ -53,7 +51,7 @@ class Readiness:
     message: str
 
 
-def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
+def find_fault(observation: Observation, attempt: Attempt, now: datetime) -> Fault | None:
     """A sandbox that is not as built, gates without a verdict on every host, or hosts that were all lost too often."""
     unproven = []
     for host in attempt.hosts:
@@ -79,12 +77,13 @@ def find_fault(observation: Observation, attempt: Attempt) -> Fault | None:
     desired = observation.job.spec.hosts
     if len(unproven) >= desired:
         return unproven[0]
-    if len(_beyond_limit(observation, attempt)) < desired:
+    if len(_beyond_limit(observation, attempt, now)) < desired:
         return None
-    lost, limit = _lost(observation, attempt), observation.job.spec.backoff_limit
-    words = f"{len(lost)} gym hosts of attempt {attempt.number} were lost, and spec.backoffLimit is {limit}"
+    records, limit = lost_hosts.records(observation, attempt, now), observation.job.spec.backoff_limit
+    lost = sum(record.lost for record in records.values())
+    words = f"{lost} gym hosts of attempt {attempt.number} were lost, and spec.backoffLimit is {limit}"
     words += " for each of them" if desired > 1 else ""
-    return Fault(SandboxReason.HOST_LOST, f"{words}; the last one: {_how_it_ended(lost[-1])}")
+    return Fault(SandboxReason.HOST_LOST, f"{words}; the last one: {lost_hosts.last_lost(records)}")
 
 
 def readiness(observation: Observation, attempt: Attempt, now: datetime) -> Readiness:
@@ -94,8 +93,8 @@ def readiness(observation: Observation, attempt: Attempt, now: datetime) -> Read
     if progress and (progress.stage is not Stage.STARTING or progress.hosts_ready):
         if progress.stage not in (Stage.STARTING, Stage.COLLECTING) or _all_ready(progress):
             return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
-        words = [progress.message or "a gym host stopped answering", _last_end(observation, attempt)]
-        message = "; ".join(filter(None, [*words, *_not_made_again(observation, attempt)]))
+        words = [progress.message or "a gym host stopped answering", _last_end(observation, attempt, now)]
+        message = "; ".join(filter(None, [*words, *_not_made_again(observation, attempt, now)]))
         if progress.hosts_ready:
             return Readiness(True, SandboxReason.SOME_HOSTS_READY, message)
         return Readiness(False, SandboxReason.HOST_LOST, message)
@@ -125,21 +124,20 @@ def to_remove(observation: Observation, attempt: Attempt, cluster_ip: str | None
     ]
 
 
-def absent(observation: Observation, attempt: Attempt) -> list[int]:
+def absent(observation: Observation, attempt: Attempt, now: datetime) -> list[int]:
     """Ordinals that are to have a pod and have none. A terminating pod holds its name until it is gone."""
     present = {podview.ordinal(host) for host in attempt.hosts}
-    beyond = _beyond_limit(observation, attempt)
+    beyond = _beyond_limit(observation, attempt, now)
     return [n for n in range(observation.job.spec.hosts) if n not in present and n not in beyond]
 
 
 def pause_left(observation: Observation, attempt: Attempt, ordinal: int, now: datetime) -> float:
     """Seconds until a lost host may be replaced; 0 or less: now. The evaluator waits for it, so the first is replaced
     at once, as a kubelet restarts a container; the pauses between further ones grow."""
-    lost = [pod for pod in _lost(observation, attempt) if podview.ordinal(pod) == ordinal]
-    if len(lost) < 2:
+    record = lost_hosts.records(observation, attempt, now).get(ordinal)
+    if record is None or record.lost < 2:
         return 0.0
-    end = _end_of(lost[-1])
-    return backoff.seconds_after(len(lost) - 1) - seconds_since(end, now) if end else 0.0
+    return backoff.seconds_after(record.lost - 1) - seconds_since(parse_time(record.lost_time), now)
 
 
 def needs_hosts(observation: Observation, attempt: Attempt) -> bool:
@@ -197,54 +195,29 @@ def _failed_gate(host: Manifest) -> Fault | None:
     if not gate or gate.get("exitCode") == 0:
         return None
     is_open = gate.get("exitCode") == GATE_OPEN_EXIT_CODE
-    words = gate.get("message", "").strip() or f"exit code {gate.get('exitCode')}"
-    return Fault(SandboxReason.SANDBOX_OPEN if is_open else SandboxReason.GATE_FAILED, words)
+    reason = SandboxReason.SANDBOX_OPEN if is_open else SandboxReason.GATE_FAILED
+    return Fault(reason, lost_hosts.gate_words(gate))
 
 
-def _lost(observation: Observation, attempt: Attempt) -> list[Manifest]:
-    """Hosts of the attempt that this process saw go. Those that are older than the evaluator were withdrawn with an
-    earlier one, since a pod that belongs to them was refused."""
-    if attempt.evaluator is None:
-        return []
-    since = podview.created(attempt.evaluator)
-    return [
-        pod
-        for pod in observation.ghosts
-        if podview.is_host(pod) and podview.attempt(pod) == attempt.number and podview.created(pod) >= since
-    ]
-
-
-def _beyond_limit(observation: Observation, attempt: Attempt) -> list[int]:
-    """Ordinals that were lost more often than they are replaced."""
-    lost = Counter(podview.ordinal(pod) for pod in _lost(observation, attempt))
-    return [ordinal for ordinal, times in lost.items() if times > observation.job.spec.backoff_limit]
-
-
-def _not_made_again(observation: Observation, attempt: Attempt) -> list[str]:
+def _beyond_limit(observation: Observation, attempt: Attempt, now: datetime) -> list[int]:
+    """Numbers of hosts that were lost more often than they are replaced."""
     limit = observation.job.spec.backoff_limit
-    beyond = sorted(_beyond_limit(observation, attempt))
+    records = lost_hosts.records(observation, attempt, now)
+    return [number for number, record in records.items() if record.lost > limit]
+
+
+def _not_made_again(observation: Observation, attempt: Attempt, now: datetime) -> list[str]:
+    limit = observation.job.spec.backoff_limit
+    beyond = _beyond_limit(observation, attempt, now)
     return [f"gym host {n} was lost more often than spec.backoffLimit ({limit}) and is not made again" for n in beyond]
 
 
-def _how_it_ended(host: Manifest) -> str:
-    gate = _failed_gate(host)
-    if gate:
-        return f"pod {podview.name(host)!r}: {gate.message}"
-    return how_it_ended(host, podview.terminated(host, CONTAINER_HOST))
-
-
-def _end_of(host: Manifest) -> datetime | None:
-    """When it ended or was told to, as far as that was reported."""
-    ended = podview.terminated(host, CONTAINER_HOST) or {}
-    return parse_time(ended["finishedAt"]) if ended.get("finishedAt") else podview.grace_over(host)
-
-
-def _last_end(observation: Observation, attempt: Attempt) -> str:
-    """How the newest host of the attempt that ended did so; empty if none has."""
-    ended = [pod for pod in (*_lost(observation, attempt), *attempt.hosts) if podview.has_ended(pod)]
-    if not ended:
-        return ""
-    return _how_it_ended(max(ended, key=podview.created))
+def _last_end(observation: Observation, attempt: Attempt, now: datetime) -> str:
+    """How the host of the attempt ended that did so last; empty if none has."""
+    ended = [host for host in attempt.hosts if podview.has_ended(host)]
+    if ended:
+        return lost_hosts.how_host_ended(max(ended, key=podview.created))
+    return lost_hosts.last_lost(lost_hosts.records(observation, attempt, now))
 
 
 def _all_ready(progress: Progress) -> bool:
