@@ -65,9 +65,11 @@ def main() -> int:
     print("\n| seconds from apply to | " + " | ".join(latencies) + " |\n|---|" + "---|" * len(latencies))
     for step in STEPS:
         print(f"| {step} | " + " | ".join(_shown(clock.get(step)) for clock in latencies.values()) + " |")
-    print(f"\n| {ROLLOUTS} rollouts, concurrency 8 | rollouts/s | MiB evaluator | MiB host |\n|---|---|---|---|")
+    print(f"\n| {ROLLOUTS} rollouts, concurrency 8 | rollouts/s | MiB evaluator | MiB host | MiB operator |")
+    print("|---|---|---|---|---|")
     for name, (rollouts, memory) in rates.items():
-        print(f"| {name} | {rollouts:.1f} | {_mib(memory, 'agent-evaluate')} | {_mib(memory, 'gym-host')} |")
+        sizes = (_mib(memory, container) for container in ("agent-evaluate", "gym-host", "operator"))
+        print(f"| {name} | {rollouts:.1f} | {' | '.join(sizes)} |")
     return 0
 
 
@@ -120,15 +122,16 @@ def rate(world: World, place: Installation) -> tuple[float, dict[str, int]]:
     while not _has_ended(cluster.get("aej", "rate", place.jobs)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"job {place.jobs}/rate did not end within {RUN_SECONDS} s")
-        for name, size in cluster.working_sets(place.jobs).items():
+        found = cluster.working_sets(place.namespace) | cluster.working_sets(place.jobs)
+        for name, size in found.items():
             memory[name] = max(size, memory.get(name, 0))
         time.sleep(1)
     run = runs.ended(world, job)
-    found = _RATE.search(run.logs["agent-evaluate"])
-    if found is None or int(found[1]) != ROLLOUTS:
+    logged = _RATE.search(run.logs["agent-evaluate"])
+    if logged is None or int(logged[1]) != ROLLOUTS:
         raise ValueError(f"job {place.jobs}/rate logged no rate of {ROLLOUTS} rollouts: {run.logs['agent-evaluate']}")
     cluster.delete("aej", "rate", place.jobs)
-    return float(found[3]), memory
+    return float(logged[3]), memory
 
 
 def _has_ended(state: Object) -> bool:
