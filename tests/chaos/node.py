@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from devcluster import cgroups, containerd, control_plane, paths, processes
@@ -129,7 +130,14 @@ def leaked() -> list[str]:
     known = {pod["metadata"]["uid"] for pod in cluster.listed("pods")}
     left = [f"processes {pids} of pod {uid}" for uid, pids in pods_with_processes().items() if uid not in known]
     for container in containerd.names("containers", "ls", "--quiet"):
-        labels = json.loads(containerd.ctr("containers", "info", container).stdout or "{}").get("Labels") or {}
-        if labels.get("io.kubernetes.pod.uid", "") not in {"", *known}:
-            left.append(f"container {container} of pod {labels.get('io.kubernetes.pod.name')}")
+        uid, name = _pod_of(container)
+        if uid not in {"", *known}:
+            left.append(f"container {container} of pod {name}")
     return left
+
+
+@cache
+def _pod_of(container: str) -> tuple[str, str]:
+    """UID and name, which never change: of hundreds of containers each is asked for once."""
+    labels = json.loads(containerd.ctr("containers", "info", container).stdout or "{}").get("Labels") or {}
+    return labels.get("io.kubernetes.pod.uid", ""), labels.get("io.kubernetes.pod.name", "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import pytest
+from datetime import datetime
+from pathlib import Path
 
 from chaos import node, world
 from chaos.model import Model
@@ -23,8 +23,11 @@ PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims
 DOWN_SECONDS = 3
 """For which the API server stays away."""
 RECOVERY_SECONDS = 180
-LEASE_SECONDS = 20
-LEFT_SECONDS = 120
+LEFT_SECONDS, LEFT_SECONDS_PER_JOB = 120, 2
+"""Until what was a deleted job's is gone: objects by the garbage collector, pods and containers by the kubelet."""
+TOLD_SECONDS = 30
+WHOLE_SECONDS = 3
+"""Between looks at whether there are two operators again."""
 _ROLES = {"evaluator": ("evaluator", "colocated"), "host": ("gym-host",)}
 _CONTAINERS = {"evaluator": CONTAINER_EVALUATE, "host": CONTAINER_HOST}
 _PODS = (Kind.EVALUATOR_POD, Kind.HOST_POD)
@@ -73,24 +76,27 @@ class Player:
         self._model = model
         self._jobs = {job.name: job for job in plan.jobs}
         self._faults = {fault.job: fault for fault in plan.faults}
-        self._claims: dict[str, str] = {}
-        self._uids: dict[str, str] = {}
+        self._journals: dict[str, Path] = {}
+        self._whole: dict[str, tuple[float, bool]] = {}
+        self._began = self._told = time.monotonic()
         self._watch = JobWatch()
         self._writes = Writes()
         self.played = Played(plan)
 
     def play(self, deadline_seconds: float) -> Played:
-        """Returns when all jobs have ended and their objects are gone."""
-        began = time.monotonic()
+        """Returns when all jobs have ended and their objects are gone. Jobs that have not ended when the time is up are
+        problems, as is all else that is not as it should be: so there is a report in any case."""
         try:
             self._set_up()
-            self._until_all_ended(began + deadline_seconds)
-            self.played.seconds = time.monotonic() - began
+            self._until_all_ended(self._began + deadline_seconds)
+            self.played.seconds = time.monotonic() - self._began
             self._writes.note()
             self.played.writes = dict(self._writes.by_verb())
             self._recoveries()
+            self._tell("looking at what became of all jobs")
             for job in self._plan.jobs:
                 self._check(job)
+            self._tell("deleting all jobs")
             self._take_down()
         finally:
             self._watch.close()
@@ -113,16 +119,20 @@ class Player:
     def _until_all_ended(self, deadline: float) -> None:
         waiting, running = list(self._plan.jobs), []
         while waiting or running:
-            running = [job for job in running if not self._has_ended(job)]
+            for job in [job for job in running if self._has_ended(job)]:
+                running.remove(job)
+                self._note_end(job)
             started = self._next(waiting, running)
             if started:
                 self._submit(started)
                 running += started
             self._inflict_what_is_due()
+            if time.monotonic() - self._told > TOLD_SECONDS:
+                self._tell(f"{len(running)} jobs run, {len(waiting)} wait")
             if time.monotonic() > deadline:
                 names = [job.name for job in running]
-                shown = describe(_namespace(running[0]), names[0]) if running else ""
-                pytest.fail(f"{len(waiting)} jobs did not begin and these did not end in time: {names}\n{shown}")
+                self._note_problem(f"the time is up: {len(waiting)} jobs did not begin, and these did not end: {names}")
+                return
             time.sleep(0.2)
 
     def _next(self, waiting: list[Job], running: list[Job]) -> list[Job]:
@@ -151,6 +161,21 @@ class Player:
     def _has_ended(self, job: Job) -> bool:
         return ended(self._last(job))
 
+    def _note_end(self, job: Job) -> None:
+        """While its pods and their logs are there to tell why."""
+        self.played.phases[job.name] = phase(self._last(job))
+        if self.played.phases[job.name] != "Succeeded":
+            self._problem(job, f"is {self.played.phases[job.name]}\n{describe(_namespace(job), job.name)}")
+
+    # ---- progress
+
+    def _tell(self, words: str) -> None:
+        self._told = time.monotonic()
+        minutes, seconds = divmod(int(self._told - self._began), 60)
+        ended, hits = f"{len(self.played.phases)} of {len(self._plan.jobs)} jobs have ended", len(self.played.hits)
+        counts = f"{ended}, {hits} of {len(self._plan.faults)} faults, {len(self.played.problems)} problems"
+        print(f"{minutes:3}:{seconds:02}  {counts}; {words}", flush=True)
+
     # ---- faults
 
     def _inflict_what_is_due(self) -> None:
@@ -158,12 +183,26 @@ class Player:
             if fault.kind is Kind.MODEL:
                 del self._faults[name]
                 self.played.hits.append(Hit(fault, 0.0))
-            elif self._model.is_waiting(name):
+            elif self._model.is_waiting(name) and self._may_inflict(fault):
                 del self._faults[name]
                 try:
                     self.played.hits.append(self._inflict(fault))
+                    self._tell(f"{fault.kind}, of {name}")
+                except (AssertionError, LookupError, OSError) as error:
+                    self._problem(self._jobs[name], f"{fault.kind}: it could not be done: {error}")
                 finally:
                     self._model.release(name)
+
+    def _may_inflict(self, fault: Fault) -> bool:
+        """An operator is killed when there is another one to take over. Until then its job waits, and no other does."""
+        if fault.kind is not Kind.OPERATOR:
+            return True
+        release = RELEASES[self._jobs[fault.job].where]
+        at, whole = self._whole.get(release.name, (0.0, False))
+        if not whole and time.monotonic() - at > WHOLE_SECONDS:
+            whole = patiently(release.is_whole)
+            self._whole[release.name] = (time.monotonic(), whole)
+        return whole
 
     def _inflict(self, fault: Fault) -> Hit:
         job = self._jobs[fault.job]
@@ -183,14 +222,18 @@ class Player:
 
     def _kill_operator(self, fault: Fault, release: Release) -> Hit:
         """The one that acts; it is over when another one holds the Lease, or itself again."""
+        self._whole.pop(release.name, None)
         _, process = release.leader()
-        hit = Hit(fault, time.monotonic())
+        hit, at = Hit(fault, time.monotonic()), time.time()
         node.kill(process)
         node.until_gone(process)
         hit.over = time.monotonic()
         last = patiently(release.lease).get("renewTime")
         # A killed container that starts again in its pod bears the name that stands in the Lease, and goes on with it.
-        hit.recovered = _until(lambda: release.lease().get("renewTime") != last, hit.at)
+        if _until(lambda: release.lease().get("renewTime") != last, hit.at) is not None:
+            # By the Lease's own time: on a busy machine it takes kubectl seconds to bring it.
+            renewed = datetime.fromisoformat(patiently(release.lease)["renewTime"]).timestamp()
+            hit.recovered = hit.at + renewed - at
         return hit
 
     def _take_part(self, fault: Fault, job: Job) -> Hit:
@@ -201,7 +244,7 @@ class Player:
         journal = self._journal(job)
         hit = Hit(fault, time.monotonic())
         if fault.kind in _PODS:
-            cluster.delete("pod", pod["metadata"]["name"], _namespace(job), wait=False)
+            patiently(lambda: cluster.delete("pod", pod["metadata"]["name"], _namespace(job), wait=False))
         else:
             node.kill(target)
         node.until_gone(process)
@@ -226,20 +269,20 @@ class Player:
     def _uid(self, job: Job) -> str:
         return self._last(job)["metadata"]["uid"]
 
-    def _journal(self, job: Job):
-        if job.name not in self._claims:
+    def _journal(self, job: Job) -> Path:
+        if job.name not in self._journals:
             name = f"{job.name}-results"
-            self._claims[job.name] = patiently(lambda: node.journal_of(_namespace(job), name))
-        return self._claims[job.name]
+            self._journals[job.name] = patiently(lambda: node.journal_of(_namespace(job), name))
+        return self._journals[job.name]
 
     def _recoveries(self) -> None:
         """When jobs went on, by the calls of their models."""
         for hit in self.played.hits:
             job = self._jobs[hit.fault.job]
             if hit.fault.kind is Kind.MODEL:
-                failed = [when for name, _, when in self._model.failed if name == job.name]
-                later = [c.answered for c in self._model.calls_of(job.name) if c.answered and c.answered > min(failed)]
-                hit.at, hit.recovered = min(failed), min(later, default=None)
+                hit.at = min((when for name, _, when in self._model.failed if name == job.name), default=hit.at)
+                later = [c.answered for c in self._model.calls_of(job.name) if c.answered and c.answered > hit.at]
+                hit.recovered = min(later, default=None) if hit.at else None
             elif hit.fault.kind in LOSSES:
                 later = [call.at for call in self._model.calls_of(job.name, since=hit.over)]
                 hit.recovered = min(later, default=None)
@@ -247,12 +290,11 @@ class Player:
     # ---- promises
 
     def _check(self, job: Job) -> None:
-        state = self._last(job)
-        self.played.phases[job.name] = phase(state)
-        if phase(state) != "Succeeded":
-            self._problem(job, f"is {phase(state)}\n{describe(_namespace(job), job.name)}")
+        if self.played.phases.get(job.name) != "Succeeded":
+            if job.name not in self.played.phases and (state := self._last(job)):
+                self._problem(job, f"is {phase(state)}\n{describe(_namespace(job), job.name)}")
             return
-        self._check_aggregates(job, state["status"])
+        self._check_aggregates(job, self._last(job)["status"])
         recorded = node.read_journal(self._journal(job)).results
         self.played.rollouts += len(recorded)
         if len(recorded) != len(set(recorded)):
@@ -296,18 +338,25 @@ class Player:
 
     def _take_down(self) -> None:
         """All jobs are deleted; what is left then is a leak."""
+        seconds = LEFT_SECONDS + LEFT_SECONDS_PER_JOB * len(self._plan.jobs)
         for release in {RELEASES[job.where].name: RELEASES[job.where] for job in self._plan.jobs}.values():
-            cluster.kubectl("delete", "aej", "--all", f"--namespace={release.jobs}", timeout=180)
-            left = _left(release.jobs)
+            cluster.kubectl("delete", "aej", "--all", f"--namespace={release.jobs}", timeout=seconds)
+            left = _left(release.jobs, seconds)
             if left:
-                self.played.problems.append(f"objects of deleted jobs in {release.jobs}: {left}")
-        deadline = time.monotonic() + LEFT_SECONDS
+                self._note_problem(f"objects of deleted jobs in {release.jobs}: {left}")
+        self._tell("waiting until their processes are gone")
+        deadline = time.monotonic() + seconds
         while (leaked := node.leaked()) and time.monotonic() < deadline:
             time.sleep(2)
-        self.played.problems += leaked
+        for words in leaked:
+            self._note_problem(words)
 
     def _problem(self, job: Job, words: str) -> None:
-        self.played.problems.append(f"{job.name} ({job.where}): {words}")
+        self._note_problem(f"{job.name} ({job.where}): {words}")
+
+    def _note_problem(self, words: str) -> None:
+        self.played.problems.append(words)
+        self._tell(f"PROBLEM: {words.partition(chr(10))[0]}")
 
 
 def _namespace(job: Job) -> str:
@@ -326,14 +375,21 @@ def _until(holds: Callable[[], bool], since: float) -> float | None:
     return None
 
 
-def _left(namespace: str) -> list[str]:
-    deadline = time.monotonic() + LEFT_SECONDS
+def _left(namespace: str, seconds: float) -> list[str]:
+    """What jobs have left there after so long, volumes of their claims included."""
+    deadline = time.monotonic() + seconds
     while True:
-        found = [
-            f"{entry['kind']}/{entry['metadata']['name']}"
+        entries = [
+            entry
             for entry in cluster.listed(PIECES, namespace)
             if "evals.nhx.io/job-uid" in (entry["metadata"].get("labels") or {})
         ]
+        entries += [
+            volume
+            for volume in cluster.listed("persistentvolumes")
+            if volume["spec"].get("claimRef", {}).get("namespace") == namespace
+        ]
+        found = [f"{entry['kind']}/{entry['metadata']['name']}" for entry in entries]
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(1)

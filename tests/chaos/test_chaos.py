@@ -1,7 +1,7 @@
 """Jobs on real pods while everything around them and in them is killed: all of them end, each with the right answer.
 
 `CHAOS_SEED` chooses the plan: the same seed is the same jobs and the same faults. `CHAOS_JOBS` makes the long plan
-smaller. The report is in `build/`.
+smaller, with one job of NeMo Gym in each placement at least, and `CHAOS_MINUTES` bounds it. The report is in `build/`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from chaos.world import COLOCATED, SANDBOXED
 SEED = int(os.environ.get("CHAOS_SEED", "6"))
 SHORT_SECONDS = 1200
 """In which it ends on a machine that is busy with anything; on an idle one it takes some two minutes."""
-LONG_SECONDS = 3 * 3600
+LONG_SECONDS = 60 * int(os.environ.get("CHAOS_MINUTES", "120"))
+"""Until the last of 200 jobs has ended; docs/reliability.md says what they take."""
+OPERATOR_SECONDS = 20
 
 
 def played(plan: Plan, model: Model, name: str, seconds: float) -> Played:
@@ -37,7 +39,8 @@ def kept(result: Played) -> None:
     assert {hit.fault for hit in result.hits} == set(plan.faults), "a fault of the plan did not happen"
     unhealed = [hit.fault for hit in result.hits if hit.recovered is None and hit.unfinished]
     assert not unhealed, unhealed
-    slow = [hit for hit in result.hits if hit.fault.kind is Kind.OPERATOR and (hit.seconds or 0) > 20]
+    operators = [hit for hit in result.hits if hit.fault.kind is Kind.OPERATOR]
+    slow = [hit for hit in operators if hit.seconds is None or hit.seconds > OPERATOR_SECONDS]
     assert not slow, slow
 
 

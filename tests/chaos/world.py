@@ -89,10 +89,27 @@ class Release:
         deadline = time.monotonic() + READY_SECONDS
         while True:
             holder, pods = patiently(self.lease).get("holderIdentity"), patiently(self.operators)
-            if holder in pods and len(pods) == 2 and all(_is_ready(pod) for pod in pods.values()):
+            if holder in pods and _are_whole(pods):
                 return holder, node.process_of(pods[holder], "operator")
             assert time.monotonic() < deadline, f"{holder!r} holds the Lease, and there are the operators {list(pods)}"
             time.sleep(0.5)
+
+    def is_whole(self) -> bool:
+        """Whether both operators are ready. One that the kubelet pauses over, since it was killed often, is made anew:
+        that pause, of up to five minutes, is none of what is looked at, and jobs would wait for it."""
+        pods = self.operators()
+        for name in [name for name, pod in pods.items() if _is_paused(pod)]:
+            cluster.delete("pod", name, self.namespace, wait=False)
+        return _are_whole(pods)
+
+
+def _are_whole(operators: dict[str, Object]) -> bool:
+    return len(operators) == 2 and all(_is_ready(pod) for pod in operators.values())
+
+
+def _is_paused(pod: Object) -> bool:
+    states = [status["state"] for status in pod["status"].get("containerStatuses", [])]
+    return any(state.get("waiting", {}).get("reason") == "CrashLoopBackOff" for state in states)
 
 
 def _is_ready(pod: Object) -> bool:

@@ -79,11 +79,11 @@ class OperatorThread(threading.Thread):
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with control_plane(tmp_path_factory.mktemp("control-plane")) as path:
-        asyncio.run(_prepare(path))
+        asyncio.run(prepare(path))
         yield path
 
 
-async def _prepare(kubeconfig: Path) -> None:
+async def prepare(kubeconfig: Path) -> None:
     """The CRDs as they are in the tree, and the RuntimeClass that settings name by default."""
     api = KubeClient(await load_configuration(str(kubeconfig)))
     try:

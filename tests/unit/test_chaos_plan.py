@@ -35,6 +35,15 @@ def test_each_fault_comes_in_the_middle_of_a_job_that_has_what_it_takes(size: Si
         assert not (LOSSES.get(fault.kind) == "host" and job.where is Where.COLOCATED)
 
 
+@SIZES
+@pytest.mark.parametrize("seed", range(20))
+def test_half_of_the_jobs_with_gym_itself_lose_a_part_in_each_placement(size: Size, seed: int) -> None:
+    plan = make(seed, size)
+    losing = {fault.job for fault in plan.faults if fault.kind in LOSSES}
+    for where in (Where.SANDBOXED, Where.COLOCATED):
+        assert len([job for job in plan.jobs if job.where is where and job.name in losing]) >= (size.real + 1) // 2
+
+
 def test_the_long_plan_is_two_hundred_jobs_and_a_shorter_one_leaves_no_kind_out() -> None:
     assert len(make(6, LONG).jobs) == 200
     assert scaled(LONG, 200) == LONG
