@@ -49,15 +49,19 @@ test-faults: $(VENV)/installed cluster images ## the sandbox's layers taken away
 	$(PYTEST) tests/chaos
 
 .PHONY: nightly
-nightly: test-helm3 test-checks test-named-cluster test-nightly chaos environments ## what `make test` leaves out
+nightly: test-helm3 test-checks test-named-cluster test-nightly soak chaos environments ## what `make test` leaves out
 
 .PHONY: test-nightly
 test-nightly: $(VENV)/installed cluster images s3 ## the tests that take too long for every change
 	$(PYTEST) -m nightly
 
 .PHONY: chaos
-chaos: $(VENV)/installed cluster images ## 200 jobs while everything is killed (CHAOS_SEED=n: another plan); report in build/
+chaos: $(VENV)/installed cluster images ## 200 jobs while everything is killed (CHAOS_SEED=n: another plan, CHAOS_JOBS=n: fewer); report in build/
 	$(PYTEST) -m chaos tests/chaos --capture=no
+
+.PHONY: soak
+soak: $(VENV)/installed helm control-plane ## whether the operator's memory grows with thousands of jobs (MINUTES=n); figures in build/
+	PYTHONPATH=operator:tests:. $(BIN)/python bench/soak.py $(MINUTES)
 
 .PHONY: test-helm3
 test-helm3: $(VENV)/installed ## the chart, with the other major version of Helm

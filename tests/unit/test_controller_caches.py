@@ -77,6 +77,20 @@ def test_an_object_that_is_known_to_be_deleted_does_not_come_back_at_all(caches)
     assert versions(caches) == {}
 
 
+def test_what_is_gone_is_remembered_while_news_of_it_may_be_late_and_not_for_ever(caches, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("nhx_gym_operator.controller.caches.monotonic", lambda: now)
+    for number in range(1000):
+        now = float(number)
+        caches.handle(PODS, "ADDED", pod(1, uid=f"p{number}"))
+        caches.handle(PODS, "DELETED", pod(2, uid=f"p{number}"))
+    for late in (1, 2):
+        caches.handle(PODS, "MODIFIED", pod(late, uid="p999"))
+        caches.handle(PODS, "MODIFIED", pod(late, uid="p800"))
+    assert _objects(caches) == {}
+    assert len(caches[PODS]._dead) == 300
+
+
 def test_a_pod_that_is_labelled_for_another_job_leaves_the_first_one(caches):
     caches.handle(PODS, "ADDED", pod(5))
     stolen = pod(6)

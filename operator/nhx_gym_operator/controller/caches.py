@@ -43,7 +43,9 @@ RELIST_DEBOUNCE_SECONDS = 1.0
 PRIME_SECONDS = 120.0
 """An API server that starts answers 429 and 503 for a while, and 404 for a CRD that was just made."""
 _GHOSTS_PER_JOB = 128
-_DEAD_LIMIT = 20_000
+_DEAD_SECONDS, _DEAD_LIMIT = 300.0, 20_000
+"""How long, and how many of a kind, UIDs that are gone are remembered. What a watch or list still brings of one is late
+by seconds, by a request's deadline at most; an operator that runs for months must not remember every job."""
 
 OURS = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
@@ -80,13 +82,13 @@ class Store:
         self._objects: dict[str, Manifest] = {}
         self._by_owner: dict[str, set[str]] = {}
         self._by_name: dict[tuple[str, str], set[str]] = {}
-        self._dead: dict[str, float] = {}
-        """UIDs that are gone, with the version that it takes to be believed again."""
+        self._dead: dict[str, tuple[float, float]] = {}
+        """UIDs that are gone, with the version that it takes to be believed again, and until when; the oldest first."""
 
     def put(self, obj: Manifest) -> None:
         uid = obj["metadata"]["uid"]
         known = self._objects.get(uid)
-        if _version(obj) <= (_version(known) if known is not None else self._dead.get(uid, -1)):
+        if _version(obj) <= (_version(known) if known is not None else self._dead.get(uid, (-1,))[0]):
             return
         self._dead.pop(uid, None)
         if known is not None:
@@ -107,8 +109,10 @@ class Store:
             self._forget(uid, _version(self._objects[uid]))
 
     def _forget(self, uid: str, version: float) -> None:
-        self._dead[uid] = version
-        while len(self._dead) > _DEAD_LIMIT:
+        now = monotonic()
+        self._dead.pop(uid, None)
+        self._dead[uid] = (version, now + _DEAD_SECONDS)
+        while len(self._dead) > _DEAD_LIMIT or next(iter(self._dead.values()))[1] <= now:
             self._dead.pop(next(iter(self._dead)))
         obj = self._objects.pop(uid, None)
         if obj is not None:
