@@ -72,6 +72,8 @@ LEFT_SECONDS = 120.0
 WARM_UP = 1 / 3
 MOST_GROWTH_MIB = 0.5
 """Per 1,000 jobs. The chart's limit is 512Mi, and some 120 the operator has anyway."""
+LEAST_JOBS = 500
+"""After the warm-up; with fewer, a step of the allocator's counts for a slope."""
 NAMESPACE = "soak"
 EVALUATOR_IP = "127.77.0.9"
 ROOT = Path(__file__).resolve().parents[1]
@@ -450,7 +452,9 @@ def _mib(size: float) -> float:
 def verdict(found: Object) -> str:
     """Empty if memory does not grow."""
     problems = []
-    if found["growthMiBPer1000Jobs"] > MOST_GROWTH_MIB:
+    if found["jobsAfterWarmUp"] < LEAST_JOBS:
+        problems.append(f"{found['jobsAfterWarmUp']} jobs after the warm-up tell nothing, {LEAST_JOBS} are needed")
+    elif found["growthMiBPer1000Jobs"] > MOST_GROWTH_MIB:
         problems.append(f"memory grows by {found['growthMiBPer1000Jobs']} MiB per 1,000 jobs")
     if found["left"]:
         problems.append(f"still held once all jobs were gone: {found['left']}")
