@@ -17,6 +17,8 @@ from support import cluster
 from support.cluster import Object
 
 GONE_SECONDS = 90
+JOB_MIB, BESIDE_MIB = 250, 4096
+"""Memory of a light job's pods, and of two jobs with NeMo Gym and six operators: see docs/performance.md."""
 _POD_IN_CGROUP = re.compile(r"/pod([0-9a-f]{8}[0-9a-f-]{28})")
 
 
@@ -96,6 +98,13 @@ def read_journal(journal: Path) -> Records:
             if places is not None:
                 places.append((record["task"], record["rollout"]))
     return found
+
+
+def room() -> int:
+    """For so many jobs at once this machine has memory now, and four on any."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    return max(4, (available // 1024 - BESIDE_MIB) // JOB_MIB)
 
 
 def pods_with_processes() -> dict[str, list[int]]:
