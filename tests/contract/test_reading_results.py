@@ -99,6 +99,7 @@ def test_a_range_aggregate_counts_what_was_measured_and_what_was_not(partly: Fin
 def test_coverage_adds_up(partly: Finished) -> None:
     coverage = summary(partly).metric_coverage["gym_reward"]["reward"]
     assert (coverage.total, coverage.scored, coverage.missing, coverage.failed) == (10, 8, 0, 2)
+    assert partly.outcome.coverage == 0.8
 
 
 def test_values_of_a_task_name_their_trial_and_a_dead_trial_is_none(partly: Finished) -> None:
@@ -189,7 +190,9 @@ def test_the_status_shows_the_headline_of_either_shape(whole: Finished) -> None:
     headlines = {score.name: score.headline_value for score in summary(whole).scores.scores}
     shown = {aggregate.name: aggregate for aggregate in whole.outcome.aggregates}
     assert {name: aggregate.value for name, aggregate in shown.items()} == headlines
-    assert shown["runner.gym.pass@1/accuracy"].mean is None and shown["runner.gym.input_tokens"].mean == 100.0
+    scalar, in_a_range = shown["runner.gym.pass@1/accuracy"], shown["runner.gym.input_tokens"]
+    assert (scalar.kind, scalar.mean) == ("scalar", None)
+    assert (in_a_range.kind, in_a_range.mean) == ("range", 100.0)
 
 
 def test_the_reward_is_on_0_to_1_and_gyms_accuracy_on_0_to_100(whole: Finished) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sandboxed_gym.host.models import DEFAULT_ROLLOUT_TIMEOUT_S
+
 from contract import runs
 from contract.pages import lines_of, numbers, table
 from contract.runs import Finished
@@ -12,7 +14,8 @@ from nhx_gym_operator.api import origins_page
 from nhx_gym_operator.api.job import JobSpec
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.settings import Settings
-from nhx_gym_operator.workloads import pods
+from nhx_gym_operator.evaluator.collect import through_hosts
+from nhx_gym_operator.workloads import plans, pods
 from support.controller_values import NOW, holds, installation, job, new, workload
 from unit.evaluator_fakes import target
 
@@ -36,6 +39,14 @@ def test_a_sandbox_may_take_900_seconds_to_run() -> None:
 def test_no_pod_has_a_lifetime_that_ends_a_long_collection() -> None:
     evaluator, host = pods.job_pods(workload(job()))
     assert not [pod for pod in (evaluator, host) if "activeDeadlineSeconds" in pod["spec"]]
+
+
+def test_an_idle_collection_has_an_hour_or_no_limit_and_a_rollout_the_half_hour_of_the_packages() -> None:
+    asked = [job(), job(idleTimeoutSeconds=None)]
+    assert [plans.evaluator_plan(workload(each)).idle_s for each in asked] == [3600.0, None]
+    assert DEFAULT_ROLLOUT_TIMEOUT_S == 1800.0
+    # A host that says so itself has two minutes for that.
+    assert through_hosts.ROLLOUT_TIMEOUT_S - DEFAULT_ROLLOUT_TIMEOUT_S == 120.0
 
 
 def test_the_collection_timeout_counts_over_all_requests_names_its_field_and_ends_the_host(tmp_path: Path) -> None:

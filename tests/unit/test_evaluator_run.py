@@ -875,8 +875,10 @@ async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> 
         assert 0 < recorded < 10
         host.rollouts.clear()
         host.delay_s = 0
+        earlier = {file: file.read_bytes() for file in bundle(w.paths).rglob("*") if file.is_file()}
         again = plan.model_copy(update={"attempt": 2, "target": target()})
         outcome = await finish(w.evaluation(again), host)
+    assert earlier and all(file.read_bytes() == content for file, content in earlier.items())
     assert (outcome.state, outcome.progress.done, outcome.results_path) == ("Complete", 10, "attempt-2")
     assert len(host.rollouts) == 10 - recorded
     aggregates = json.loads((bundle(w.paths, 2) / "gym_run" / "rollouts_aggregate_metrics.json").read_text())

@@ -235,6 +235,8 @@ def test_the_jobs_variables_may_change_defaults_but_not_the_wiring() -> None:
     assert result["NHX_WORK_PATH"] == "/job/work"
     assert result["NHX_HOST_TOKEN"] == "token"
     assert "NEMO_GYM_VENV_DIR" not in result
+    unasked = gym_config.environment_variables(plan(), "{}", "token", environment=False, inherited={})
+    assert unasked["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] == "0"
 
 
 def test_gyms_clients_find_the_proxy_of_a_job_that_may_reach_hosts_and_the_way_around_it() -> None:
