@@ -208,6 +208,19 @@ def test_logs_show_every_container_under_a_header_in_the_order_of_a_run(cluster)
     ]
 
 
+@pytest.mark.parametrize("how", [(), ("--output=json",), ("--follow",), ("--follow", "--output=json")])
+def test_what_environment_code_printed_steers_nobodys_terminal(cluster, monkeypatch, how):
+    monkeypatch.setattr("nhx_gym_operator.cli.logs.POLL_SECONDS", 0.01)
+    printed = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe ü"
+    cluster.write("jobs", [job(phase="Failed")])
+    cluster.write("pods", [host(states={"gym-host": {"terminated": {"exitCode": 1}}})])
+    cluster.add_log("mcqa-host-0-1", "gym-host", f"{printed}\n")
+    output = call("logs", "mcqa", "--role=host", *how).output
+    assert not set(output) & set("\x1b\x07\x9b\u202e") and "gnp.exe ü" in output
+    if "--output=json" in how:
+        assert json.loads(output.splitlines()[-1])["line"] == printed
+
+
 def test_logs_of_one_role_are_those_alone(cluster):
     cluster.write("jobs", [job()])
     cluster.write("pods", [host(), evaluator()])

@@ -12,6 +12,7 @@ import typer
 from ..api.constants import Phase
 from ..client.errors import KubectlError, NotFound, Refused, TimedOut, UsageProblem, UserError
 from ..client.jobs import Job
+from .output import plain
 
 
 class ExitCode(IntEnum):
@@ -84,7 +85,7 @@ def reported() -> Iterator[None]:
 
 def tell(line: str, error: BaseException) -> None:
     for text in (line, *getattr(error, "__notes__", ())):
-        typer.echo(text, err=True)
+        typer.echo(plain(text), err=True)
 
 
 def _interrupt(*_: object) -> None:

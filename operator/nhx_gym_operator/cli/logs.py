@@ -30,7 +30,7 @@ from ..client.jobs import (
 )
 from ..client.kubectl import Kubectl
 from ..client.patience import Patience
-from .output import print_json_line
+from .output import plain, print_json_line
 
 POLL_SECONDS = 2.0
 """How often a follower looks for pods that were not there before."""
@@ -89,14 +89,16 @@ class Sink(Protocol):
 
 
 class TextSink:
+    """A host's lines are its environment's word, and steer nobody's terminal."""
+
     def header(self, source: Source) -> None:
-        typer.echo(source.header)
+        typer.echo(plain(source.header))
 
     def line(self, source: Source, text: str) -> None:
-        typer.echo(text)
+        typer.echo(plain(text))
 
     def follow(self, source: Source, text: str) -> None:
-        typer.echo(f"{source.pod}/{source.container} | {text}")
+        typer.echo(f"{source.pod}/{source.container} | {plain(text)}")
 
 
 class JsonSink:
@@ -155,7 +157,7 @@ def print_logs(kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, 
             text = kubectl.text(*_log_arguments(source, tail), timeout=LOGS_TIMEOUT_SECONDS)
         except UserError as error:
             failures.append(error)
-            typer.echo(f"the log of {source.pod}/{source.container} could not be read: {error}", err=True)
+            typer.echo(f"the log of {source.pod}/{source.container} could not be read: {plain(str(error))}", err=True)
         else:
             printed += 1
             _print_lines(source, text, sink)
@@ -297,7 +299,7 @@ class Follower:
     def _announce(self, message: str) -> None:
         if message and message != self._announced:
             self._announced = message
-            print(message, file=sys.stderr, flush=True)
+            print(plain(message), file=sys.stderr, flush=True)
 
     def _tell(self, source: Source, text: str) -> None:
         with self._lock:

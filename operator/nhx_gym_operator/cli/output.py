@@ -31,12 +31,17 @@ class TableOutput(StrEnum):
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(_readable(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_json_line(value: Any) -> None:
     """One value a line, for a reader that follows."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(_readable(json.dumps(value, ensure_ascii=False)))
+
+
+def _readable(text: str) -> str:
+    """The same JSON, with what a terminal would act upon spelt as JSON spells it (`\\u009b`)."""
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def console() -> Console:

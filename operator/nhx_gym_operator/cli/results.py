@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..client.errors import NotFound
 from ..client.jobs import Body, Job
-from .output import number, table
+from .output import number, say, table
 from .record import rows_of, write_csv
 
 _STATISTICS = {"mean": "MEAN", "min": "MIN", "max": "MAX", "median": "MEDIAN", "stdDev": "STDDEV"}
@@ -44,7 +44,7 @@ def print_results(job: Job, console: Console) -> None:
     require_score(job)
     console.print(aggregate_table(job.status["aggregates"]))
     for line in _notes(job):
-        console.print(line, markup=False, highlight=False)
+        say(console, line)
 
 
 def aggregate_table(aggregates: list[dict[str, Any]]) -> Table:
