@@ -189,3 +189,25 @@ async def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path: Path) -> None:
         writer.write(b"GET /environment HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 401")
         writer.close()
+
+
+async def test_registrations_that_never_end_are_few_and_ended_and_keep_no_other_host_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_api, "REGISTRATIONS_AT_ONCE", 1)
+    monkeypatch.setattr(http_api, "REGISTRATION_SECONDS", 1.0)
+    async with api(tmp_path) as (url, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(
+            b"POST /hosts HTTP/1.1\r\nHost: e\r\nAuthorization: Bearer host-token-0\r\nContent-Length: 9\r\n\r\n{"
+        )
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        own = asyncio.create_task(status("POST", f"{url}/hosts", "host-token-0", json=REGISTRATION))
+        other = REGISTRATION | {"ordinal": 1}
+        assert await status("POST", f"{url}/hosts", "host-token-1", json=other) == 200
+        assert not own.done(), "a second one of the same host is read beside the first"
+        async with asyncio.timeout(20):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+            assert await own == 200
+        writer.close()

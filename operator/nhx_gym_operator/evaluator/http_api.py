@@ -9,6 +9,7 @@ import hmac
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -27,6 +28,10 @@ from .plan import Tokens
 from .progress import ProgressState
 
 MAX_REGISTRATION_BYTES = 256 * 1024
+REGISTRATION_SECONDS = 30.0
+"""For one to arrive whole, once its turn has come."""
+REGISTRATIONS_AT_ONCE = 4
+"""Of one host: what is read of them is held, and each connection could bring one that never ends."""
 BACKLOG = 1024
 MAX_CONNECTIONS_OF_ONE = 2048
 """Of a job's Gym: twice as many as it may have rollouts at once. One that waits with a request unread takes some 100
@@ -157,6 +162,7 @@ async def _close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 class _Api:
     def __init__(self, backends: Backends) -> None:
         self._backends = backends
+        self._registering = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(REGISTRATIONS_AT_ONCE))
 
     async def health(self, _: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -172,7 +178,12 @@ class _Api:
         if hosts is None:
             return _refused(404, "this job has no gym hosts")
         try:
-            body = await request.clone(client_max_size=MAX_REGISTRATION_BYTES).read()
+            async with self._registering[request[CALLER]], asyncio.timeout(REGISTRATION_SECONDS):
+                body = await request.clone(client_max_size=MAX_REGISTRATION_BYTES).read()
+        except TimeoutError:
+            answer = _refused(408, f"the registration did not arrive within {REGISTRATION_SECONDS:g} s")
+            answer.force_close()
+            return answer
         except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"a registration has at most {MAX_REGISTRATION_BYTES} bytes")
         try:

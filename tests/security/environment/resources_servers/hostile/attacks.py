@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import errno
 import glob
+import gzip
 import http.client
 import json
 import os
@@ -38,6 +39,7 @@ TOKEN_FILE = "/var/run/secrets/nhx/tokens/host"
 CONNECT_S = 2.0
 ANSWER_S = 10.0
 MEMORY_PIECE = 8 << 20
+UNPACKED_BYTES = 64 << 20
 SHOWN = 300
 """Characters of an answer that are reported."""
 MAX_TASKS = 1500
@@ -414,6 +416,26 @@ def header_smuggling(targets: Targets) -> dict[str, list[str]]:
         f"X-Remote-User: operator\r\nAuthorization: Bearer {token}\r\n\r\n",
     }
     return {name: _raw(targets["evaluator"], request.encode()) for name, request in requests.items()}
+
+
+@attack("evaluator")
+def odd_requests(targets: Targets) -> dict[str, list[str]]:
+    """A small body that unpacks to a large one, headers without number, a token that comes after the body, another
+    protocol on the same connection and then a request of the operator's."""
+    nobodys = "POST /hosts HTTP/1.1\r\nHost: e\r\n"
+    head = f"{nobodys}Authorization: Bearer {own_token()}\r\n"
+    packed = gzip.compress(b"\0" * UNPACKED_BYTES, 6)
+    chunked = "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    upgrade = "GET /healthz HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    requests = {
+        "packed": f"{head}Content-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode() + packed,
+        "many headers": head.encode() + b"".join(b"X-%d: y\r\n" % number for number in range(100_000)) + b"\r\n",
+        "token in a trailer": f"{nobodys}{chunked}Authorization: Bearer {own_token()}\r\n\r\n".encode(),
+        "long trailer": f"{head}{chunked}X: {'y' * 1_000_000}\r\n\r\n".encode(),
+        "after an upgrade": f"{upgrade}GET /progress HTTP/1.1\r\nHost: e\r\n\r\n".encode(),
+        "after": b"GET /healthz HTTP/1.1\r\nHost: e\r\nConnection: close\r\n\r\n",
+    }
+    return {name: _raw(targets["evaluator"], request) for name, request in requests.items()}
 
 
 @attack("evaluator")
