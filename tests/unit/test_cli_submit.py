@@ -21,6 +21,7 @@ FLAGS = (
     "--resources-server=mcqa", "--agent=simple_agent", "--agent-config=responses_api_agents/simple_agent/a.yaml",
     "--base-url=https://models.example.org/v1", "--model=org/name", "--api-key=my-model/api-key",
 )  # fmt: skip
+SPEC_FILE = Path(__file__).resolve().parents[2] / "examples/submit/gym_agent_eval.json"
 BUNDLED = "--dataset=bundled:resources_servers/mcqa/data/example.jsonl"
 
 
@@ -70,6 +71,47 @@ def test_flags_make_a_job_that_holds_what_they_say_and_nothing_else(cluster):
         "hosts": 2,
         "labels": {"benchmark": "mcqa"},
     }
+
+
+LIFE = (
+    ("--min-coverage=0.5", {"minCoverage": 0.5}),
+    ("--retry-failed=2", {"retryFailed": 2}),
+    ("--backoff-limit=0", {"backoffLimit": 0}),
+    ("--failure-rule=FailJob=model,context", {"failurePolicy": {"rules": [
+        {"action": "FailJob", "onRollout": {"classes": ["model", "context"]}}]}}),
+    ("--failure-rule=Ignore=Evicted", {"failurePolicy": {"rules": [
+        {"action": "Ignore", "onLostAttempt": {"causes": ["Evicted"]}}]}}),
+    ("--active-deadline=6h", {"activeDeadlineSeconds": 21600}),
+    ("--starting-deadline=90.2s", {"startingDeadlineSeconds": 91}),
+    ("--idle-timeout=1h", {"idleTimeoutSeconds": 3600.0}),
+    ("--ttl-after-finished=0", {"ttlSecondsAfterFinished": 0}),
+    ("--suspend", {"suspend": True}),
+    ("--cost-limit=modelSeconds=600", {"limits": {"modelSeconds": 600}}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("flag", "field"), LIFE, ids=[flag for flag, _ in LIFE])
+def test_how_a_job_runs_and_what_ends_it_is_said_by_a_flag_with_a_spec_file_too(cluster, flag, field):
+    call("submit", *FLAGS, BUNDLED, flag)
+    of_flags = sent(cluster)["AgentEvalJob"]
+    call("submit", SPEC_FILE, BUNDLED, "--base-url=https://m/v1", "--model=m", flag)
+    of_file = sent(cluster)["AgentEvalJob"]
+    for job in (of_flags, of_file):
+        assert AgentEvalJob.model_validate(job)
+        assert {name: job["spec"].get(name) for name in field} == field
+
+
+def test_rules_about_failures_keep_their_order_and_each_limit_counts(cluster):
+    flags = (
+        "--failure-rule=FailJob=model",
+        "--failure-rule=Count=model",
+        "--cost-limit=tokens=9",
+        "--cost-limit=calls=8",
+    )
+    call("submit", *FLAGS, BUNDLED, *flags)
+    spec = sent(cluster)["AgentEvalJob"]["spec"]
+    assert [rule["action"] for rule in spec["failurePolicy"]["rules"]] == ["FailJob", "Count"]
+    assert spec["limits"] == {"tokens": 9, "calls": 8}
 
 
 @pytest.mark.parametrize(
@@ -258,7 +300,19 @@ def test_a_setting_that_json_has_no_form_for_is_refused(cluster, flag, words):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--api-key=word", "--results=much", "--hydra-param=a", "--label=a", "--dataset=configmap:name"]
+    "flag",
+    [
+        "--api-key=word",
+        "--results=much",
+        "--hydra-param=a",
+        "--label=a",
+        "--dataset=configmap:name",
+        "--failure-rule=FailJob",
+        "--failure-rule=Retry=model",
+        "--failure-rule=Ignore=Evicted,model",
+        "--cost-limit=tokens=many",
+        "--cost-limit=money=1",
+    ],
 )
 def test_a_flag_of_the_wrong_form_says_which_form_it_wants(cluster, flag):
     result = call("submit", *FLAGS, BUNDLED, flag)
@@ -418,9 +472,6 @@ def test_a_submission_that_waits_ends_with_the_jobs_end(cluster, monkeypatch):
     assert result.exit_code == ExitCode.JOB_FAILED, result.output
     phases = [json.loads(line)["phase"] for line in result.stdout.splitlines()]
     assert phases == ["Running", "Failed"]
-
-
-SPEC_FILE = Path(__file__).resolve().parents[2] / "examples/submit/gym_agent_eval.json"
 
 
 def test_a_spec_file_becomes_the_job_that_it_describes(cluster):

@@ -68,6 +68,8 @@ POLICY_MODEL = "policy"
 MAX_HOSTS = 16
 """More Gym than one evaluator keeps busy: a host runs some hundred quick rollouts a second, and of slow ones as many at
 once as it has memory for."""
+MAX_RETRIES = 10
+"""Of one failed rollout: each costs what the first try did."""
 
 
 class Role(StrEnum):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, MAX_HOSTS, POLICY_MODEL
+from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, MAX_HOSTS, MAX_RETRIES, POLICY_MODEL
 from .egress import Egress
 from .failure_policy import FailurePolicy
 from .fileset import CUSTOM_ENVIRONMENT_PAGE
@@ -99,7 +99,7 @@ class JobSpec(ApiModel):
     retry_failed: Annotated[int, ours("further tries of a failed rollout")] = Field(
         default=0,
         ge=0,
-        le=10,
+        le=MAX_RETRIES,
         description="How many more times a failed rollout is run, over all attempts of the job, once every other one "
         "has ended. Never run again: one with a reward, of the class `budget`, or that Gym calls terminal.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable
@@ -12,12 +13,16 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from ..api.constants import API_VERSION, JOB_KIND, POLICY_MODEL
+from ..api.failure_policy import FailureAction, LossCause
+from ..api.limits import Limits
 from ..api.models import ModelSpec
 from ..api.resource import KeyRef
 from ..api.results import Results
 from ..api.tasks import Tasks
+from ..api.wire.reports import FailureClass
 from ..client import interrupts
 from ..client.creation import create_job, refusal
 from ..client.errors import KubectlError, UsageProblem, UserError
@@ -53,11 +58,36 @@ class Flags:
     api_key: str | None = None
     results: str | None = None
     min_coverage: float | None = None
+    retry_failed: int | None = None
+    backoff_limit: int | None = None
+    failure_rule: list[str] = field(default_factory=list)
+    active_deadline: float | None = None
+    starting_deadline: float | None = None
+    idle_timeout: float | None = None
+    ttl_after_finished: float | None = None
+    suspend: bool | None = None
+    cost_limit: list[str] = field(default_factory=list)
     label: list[str] = field(default_factory=list)
 
     def given(self) -> list[str]:
         """Flags that were used, as they are written."""
         return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value not in (None, [])]
+
+
+LIFE = (
+    "min_coverage",
+    "hosts",
+    "retry_failed",
+    "backoff_limit",
+    "failure_rule",
+    "active_deadline",
+    "starting_deadline",
+    "idle_timeout",
+    "ttl_after_finished",
+    "suspend",
+    "cost_limit",
+)
+"""Flags about how a job runs on a cluster, of which a spec file knows nothing."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +143,7 @@ def from_flags(flags: Flags, name: str | None) -> Submission:
         "target": {"gym": _set(gym)},
         "models": [model_of(flags)],
         "results": results_of(flags.results) if flags.results else DEFAULT_RESULTS.to_dict(),
-        "hosts": flags.hosts,
-        "minCoverage": flags.min_coverage,
+        **life_of(flags),
         "labels": dict(_pair("--label", label) for label in flags.label),
     }
     job = {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": _set(spec)}
@@ -149,7 +178,7 @@ def from_spec(
     secret_names: Iterable[str],
 ) -> Submission:
     """A `gym_agent_eval.json`. Flags say where its rows, its models and its results are, in place of what it says."""
-    beside = ("dataset", "limit", "base_url", "model", "api_key", "results", "min_coverage", "hosts")
+    beside = ("dataset", "limit", "base_url", "model", "api_key", "results", *LIFE)
     others = [flag for flag in flags.given() if flag[2:].replace("-", "_") not in beside]
     if others:
         raise UsageProblem(f"{source} says what to run; {', '.join(others)} can't change it.")
@@ -168,7 +197,7 @@ def from_spec(
         **more,
     )
     manifest = manifest_of(job)
-    manifest["spec"] |= _set({"minCoverage": flags.min_coverage, "hosts": flags.hosts})
+    manifest["spec"] |= life_of(flags)
     return Submission(manifest, own=rows, warn_of_gym=True)
 
 
@@ -318,6 +347,55 @@ def results_of(text: str) -> Body:
     if not re.match(r"[0-9]", text):
         raise UsageProblem(f"--results wants a size such as 1Gi, claim:NAME or none, not `{text}`.")
     return {"persistentVolumeClaim": {"size": text}}
+
+
+def life_of(flags: Flags) -> Body:
+    """Fields of the spec for the flags of `LIFE`."""
+    rules = [_failure_rule(text) for text in flags.failure_rule]
+    return _set(
+        {
+            "minCoverage": flags.min_coverage,
+            "hosts": flags.hosts,
+            "retryFailed": flags.retry_failed,
+            "backoffLimit": flags.backoff_limit,
+            "failurePolicy": _set({"rules": rules}),
+            "activeDeadlineSeconds": _whole(flags.active_deadline),
+            "startingDeadlineSeconds": _whole(flags.starting_deadline),
+            "idleTimeoutSeconds": flags.idle_timeout,
+            "ttlSecondsAfterFinished": _whole(flags.ttl_after_finished),
+            "suspend": flags.suspend,
+            "limits": dict(_cost_limit(text) for text in flags.cost_limit),
+        }
+    )
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else math.ceil(seconds)
+
+
+def _failure_rule(text: str) -> Body:
+    """`ACTION=KIND,KIND`: classes of failed rollouts, or causes of lost attempts."""
+    action, kinds = _pair("--failure-rule", text)
+    named = kinds.split(",")
+    if action not in list(FailureAction):
+        raise UsageProblem(f"--failure-rule wants one of {', '.join(FailureAction)} before the =, not `{action}`.")
+    if set(named) <= set(FailureClass):
+        return {"action": action, "onRollout": {"classes": named}}
+    if set(named) <= set(LossCause):
+        return {"action": action, "onLostAttempt": {"causes": named}}
+    raise UsageProblem(
+        f"--failure-rule {action} wants classes of failed rollouts ({', '.join(FailureClass)}) or causes of lost "
+        f"attempts ({', '.join(LossCause)}), not `{kinds}`."
+    )
+
+
+def _cost_limit(text: str) -> tuple[str, int]:
+    """`tokens=2000000`, by the names of `spec.limits`."""
+    name, number = _pair("--cost-limit", text)
+    known = [to_camel(each) for each in Limits.model_fields]
+    if name not in known or not number.isascii() or not number.isdecimal():
+        raise UsageProblem(f"--cost-limit wants one of {', '.join(known)}, = and a whole number, not `{text}`.")
+    return name, int(number)
 
 
 def hydra_params(pairs: Iterable[str]) -> Body | None:

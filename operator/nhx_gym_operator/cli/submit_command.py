@@ -8,7 +8,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from ..api.constants import MAX_HOSTS
+from ..api.constants import MAX_HOSTS, MAX_RETRIES
 from ..client.jobs import Job
 from ..client.kubectl import Kubectl
 from ..submission.gym_version import version_warning
@@ -77,6 +77,38 @@ def submit_command(
         typer.Option("--results", metavar="SIZE", help="A claim of this size (1Gi), claim:NAME, or none."),
     ] = None,
     min_coverage: Annotated[float | None, typer.Option(min=0, max=1, help="Share that must have a reward.")] = None,
+    retry_failed: Annotated[
+        int | None, typer.Option(min=0, max=MAX_RETRIES, help="How many more times a failed rollout is run.")
+    ] = None,
+    backoff_limit: Annotated[
+        int | None, typer.Option(min=0, help="Lost attempts, and pods of each host, that are made good.")
+    ] = None,
+    failure_rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ACTION=KIND,...",
+            help="What a failure of a kind means: FailJob=model, Ignore=Evicted,Preempted. Repeatable; the first that "
+            "fits counts.",
+        ),
+    ] = None,
+    active_deadline: Annotated[
+        float | None, typer.Option(metavar="SPAN", parser=parse_span, help="End the job so long after its start.")
+    ] = None,
+    starting_deadline: Annotated[
+        float | None,
+        typer.Option(metavar="SPAN", parser=parse_span, help="End it if its pods have not started by then."),
+    ] = None,
+    idle_timeout: Annotated[
+        float | None, typer.Option(metavar="SPAN", parser=parse_span, help="End a collection in which nothing happens.")
+    ] = None,
+    ttl_after_finished: Annotated[
+        float | None, typer.Option(metavar="SPAN", parser=parse_span, help="Delete the job so long after its end.")
+    ] = None,
+    suspend: Annotated[bool, typer.Option("--suspend", help="Make it, and give it no pods yet.")] = False,
+    cost_limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHAT=N", help="The most it may spend: tokens=2000000, calls=500. Repeatable."),
+    ] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Tag of the run; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent, and send nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Watch it to its end; the exit code says which.")] = False,
@@ -89,7 +121,8 @@ def submit_command(
     """Start a job, from a manifest, from a spec file, or from flags.
 
     A manifest may hold what the job names beside it (FileSets, ConfigMaps). With a spec file, flags may say where the
-    rows, the policy model and the results are. A job of that name is never overwritten.
+    rows, the policy model and the results are, and how the job runs on the cluster. A job of that name is never
+    overwritten.
     """
     with exits.reported():
         refuse_timeout_alone(timeout, wait)
@@ -113,6 +146,15 @@ def submit_command(
             api_key=api_key,
             results=keep,
             min_coverage=min_coverage,
+            retry_failed=retry_failed,
+            backoff_limit=backoff_limit,
+            failure_rule=failure_rule or [],
+            active_deadline=active_deadline,
+            starting_deadline=starting_deadline,
+            idle_timeout=idle_timeout,
+            ttl_after_finished=ttl_after_finished,
+            suspend=suspend or None,
+            cost_limit=cost_limit or [],
             label=label or [],
         )
         submission = (
