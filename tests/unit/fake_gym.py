@@ -41,7 +41,7 @@ def state() -> Path:
 
 def env_start() -> None:
     if "prints" in BEHAVIOUR:
-        print("it is", os.environ[BEHAVIOUR["prints"]], flush=True)
+        print(f"it is {os.environ[BEHAVIOUR['prints']]}!", flush=True)
     for number in range(BEHAVIOUR.get("lines", 0)):
         print("line", number, flush=True)
     if BEHAVIOUR.get("stubborn"):

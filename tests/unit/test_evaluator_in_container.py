@@ -327,6 +327,17 @@ async def test_what_came_by_env_secrets_is_in_no_log_and_no_message(
     assert "tool-token-value" not in outcome.message + (gym_run(w) / "gym_env.log").read_text()
 
 
+async def test_white_space_around_a_value_of_env_secrets_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOL", "[x]\r\n")
+    behave(monkeypatch, prints="TOOL")
+    async with world(tmp_path, hosts=0) as w:
+        outcome = await finish(w, target=target(concurrency=1, env_secret_names=["TOOL"]))
+    assert "it is [x]!\n" in (gym_run(w) / "gym_env.log").read_text()
+    assert outcome.warnings == ["white space around the value of spec.target.gym.envSecrets.TOOL was left out"]
+
+
 def test_a_secret_of_several_lines_is_hidden_line_by_line() -> None:
     lines = ["-----BEGIN KEY-----", "c2VjcmV0IG9uZQ==", "c2VjcmV0IHR3bw=="]
     mask = output_mask(target(env_secret_names=["PEM"]), "token", {"PEM": "\n".join(lines)})

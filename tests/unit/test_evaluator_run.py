@@ -469,6 +469,17 @@ async def test_an_agent_that_the_instance_beside_it_is_not_of_is_warned_of_where
     assert said == ([f"spec.target.gym.agent {agent!r} was ignored: {named}"] if of else [])
 
 
+async def test_white_space_that_a_host_left_out_of_env_secrets_is_said_by_the_names_of_the_job(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        evaluation = w.evaluation(w.plan([row(0)], target=target(env_secret_names=["TOOL", "CLEAN"])))
+        work = asyncio.create_task(evaluation.run())
+        host = w.hosts[0]
+        host.evaluator = await evaluator_url(evaluation)
+        await host.register(trimmed=["TOOL", "\x1b[2J whatever a host says"])
+        outcome = await asyncio.wait_for(work, 60)
+    assert outcome.warnings == ["white space around the value of spec.target.gym.envSecrets.TOOL was left out"]
+
+
 async def test_the_limit_takes_the_first_distinct_rows(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         outcome = await finish(w.evaluation(w.plan([row(0), row(0), row(1), row(2)], limit=2)), *w.hosts)

@@ -97,6 +97,26 @@ def test_secrets_are_found_by_name_and_short_values_are_left_alone() -> None:
     assert mask("12345678 of /home/somebody, short, a-named-secret") == "*** of /home/somebody, short, ***"
 
 
+def test_gym_gets_values_of_env_secrets_without_white_space_around_them_and_the_host_says_which() -> None:
+    done = run("""
+        import os
+        from types import SimpleNamespace
+        from nhx_gym_operator.gym_host import launcher
+        class Seen:
+            def __init__(self, plan, token, output, trimmed):
+                self.trimmed = trimmed
+            async def run(self):
+                print(self.trimmed, [os.environ["TOOL"]], flush=True)
+                return 0
+        launcher.Launcher, launcher.Kept = Seen, lambda path: None
+        launcher.read_secret = lambda file, field: SimpleNamespace(text="a-hosts-token")
+        os.environ["TOOL"] = " [x]\\r\\n"
+        target = SimpleNamespace(env_vars={}, env_secret_names=["TOOL", "CLEAN"])
+        launcher.main(SimpleNamespace(target=target))
+    """)
+    assert done.stdout == "['TOOL'] ['[x]']\n", done.stderr
+
+
 def test_processes_that_detached_themselves_are_ended_and_reaped() -> None:
     done = run("""
         import os, subprocess, sys, time

@@ -26,6 +26,7 @@ from ..api.wire.endpoints import EVALUATOR_PORT, HOST_LOG_LIMIT_BYTES
 from ..api.wire.mounts import BUNDLED_VENVS_DIR
 from ..api.wire.plans import EVALUATOR_PLAN_ENV, GymTarget, ModelRoute
 from ..in_pods.masking import Mask, by_lines
+from ..in_pods.mounted import trimmed_variables
 from .errors import JobFailed
 from .gym_logs import with_log
 from .process_group import end_group
@@ -75,10 +76,12 @@ def runtime_config(target: GymTarget, models: Sequence[ModelRoute], port: int = 
         raise JobFailed(RunReason.EVALUATION_FAILED, message) from error
 
 
-def gym_environment(config: GymRuntimeConfig, token: str) -> dict[str, str]:
-    """Variables for Gym: ours without what is not its business, the job's, and the token."""
+def gym_environment(config: GymRuntimeConfig, secrets: Sequence[str], token: str) -> dict[str, str]:
+    """Variables for Gym: ours without what is not its business, the job's, and the token. Those that `secrets` names
+    come without the white space around them."""
     environment = gym_invocation_env(config)
     environment.pop(EVALUATOR_PLAN_ENV, None)
+    environment |= trimmed_variables(environment, secrets)
     return {**environment, TOKEN_ENV: token, "PYTHONPATH": search_path(environment.get("PYTHONPATH", ""))}
 
 

@@ -99,6 +99,8 @@ class HostRegistry:
     """Where hosts listen. None takes each host's word for it, which no sandboxed host may give."""
     versions: dict[str, str] = field(default_factory=dict)
     kernel: str = ""
+    trimmed: frozenset[str] = frozenset()
+    """Names, as a host gives them, of variables that it took white space from."""
     missed: list[str] = field(default_factory=list)
     """Once no host is needed any more: which took no rollouts at the end, and why."""
     _over: bool = False
@@ -335,6 +337,7 @@ class HostRegistry:
         for name, version in list(registration.versions.items())[: _MAX_VERSIONS - len(self.versions)]:
             self.versions.setdefault(_printable(name)[:64], _printable(version)[:64])
         self.kernel = self.kernel or _printable(registration.kernel)[:200]
+        self.trimmed = frozenset(registration.trimmed)
 
     def close(self) -> None:
         """All rollouts are in: no host is waited for any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,9 +13,11 @@ from typing import Any, Literal
 from nhx_evals_sdk.agent_eval.results import AgentEvalSummary
 
 from ..api.conditions import RunReason
+from ..api.outcome import trimmed
 from ..api.wire.endpoints import EgressUse, Notice
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import Outcome
+from ..in_pods.mounted import trimmed_variables
 from . import last_word
 from .call_facts import other_names
 from .errors import JobFailed
@@ -179,11 +182,17 @@ class Reporter:
         versions = (self.registry.versions if self.registry else {}) | deciding_versions()
         outcome = base_outcome(self.plan, self.progress.snapshot(), usage, versions)
         outcome.state, outcome.reason, outcome.message = state, reason, readable(message[:MAX_OUTCOME_MESSAGE])
-        warnings = [*self.warnings, *self._unmetered_warnings()]
+        warnings = [*self.warnings, *self._trimmed_warnings(), *self._unmetered_warnings()]
         outcome.warnings = [readable(words) for words in warnings]
         outcome.host_kernel = self.registry.kernel if self.registry else ""
         outcome.environment_digest = self.environment.digest if self.environment else None
         return outcome
+
+    def _trimmed_warnings(self) -> list[str]:
+        """By the names that the job itself has: a host may say any."""
+        names = self.plan.target.env_secret_names
+        found = self.registry.trimmed if self.registry else trimmed_variables(os.environ, names)
+        return [trimmed(f"the value of spec.target.gym.envSecrets.{name}") for name in names if name in found]
 
     def _unmetered_warnings(self) -> list[str]:
         bound, calls = self.plan.max_tokens, self.gateway.unmetered_calls() if self.gateway else 0

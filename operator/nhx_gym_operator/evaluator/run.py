@@ -24,7 +24,7 @@ from .dataset import Dataset
 from .delivery import Delivery
 from .endings import end_by
 from .errors import JobFailed
-from .gym_process import output_mask, runtime_config
+from .gym_process import gym_environment, output_mask, runtime_config
 from .http_server import HttpServer, Ports, RunningServer
 from .journal import Journal
 from .last_word import KeptOutcomeError
@@ -162,7 +162,8 @@ class Evaluation:
             return ThroughHosts(server.registry, server.session, self._calls, target)
         config = runtime_config(target, self.plan.models, server.port)
         token, directory = self.tokens.local_gym, self._delivery.directory / GYM_RUN
-        return InContainer(config, directory, token, self._calls, output_mask(target, token), self.progress)
+        environment = gym_environment(config, target.env_secret_names, token)
+        return InContainer(config, directory, environment, self._calls, output_mask(target, token), self.progress)
 
     def _failed(self, error: Exception) -> Outcome:
         return self._report.failed(end_by(error, self.paths.results, self.plan.results_location))

@@ -16,7 +16,7 @@ import sysconfig
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from ..api.wire.mounts import (
     WORK_DIR,
 )
 from ..api.wire.plans import HostPlan
-from ..in_pods.mounted import read_secret
+from ..in_pods.mounted import read_secret, trimmed_variables
 from ..in_pods.termination_log import write_termination_message
 from . import environment, facts, gym_config, processes, requirements
 from .evaluator_client import EvaluatorClient, EvaluatorError
@@ -58,8 +58,9 @@ class StartupError(RuntimeError):
 class Launcher:
     """One life of a gym host."""
 
-    def __init__(self, plan: HostPlan, token: str, output: Output) -> None:
+    def __init__(self, plan: HostPlan, token: str, output: Output, trimmed: Sequence[str] = ()) -> None:
         self._plan = plan
+        self._trimmed = list(trimmed)
         self._token = token
         self._output = output
         self._boot_id = uuid.uuid4().hex
@@ -170,6 +171,7 @@ class Launcher:
                 output_tail=self._output.tail() if state is HostState.FAILED else [],
                 versions=facts.versions(),
                 kernel=facts.kernel(),
+                trimmed=self._trimmed,
             ),
             deadline_s=deadline_s,
         )
@@ -261,10 +263,12 @@ def main(plan: HostPlan) -> int:
     secrets = [token, *secrets_in(dict(os.environ) | plan.target.env_vars, plan.target.env_secret_names)]
     output = Output(secrets, Kept(Path(WORK_DIR, "gym-host.log")))
     output.install()
+    trimmed = trimmed_variables(os.environ, plan.target.env_secret_names)
+    os.environ.update(trimmed)
     processes.adopt_orphans()
 
     async def run() -> int:
-        return await Launcher(plan, token, output).run()
+        return await Launcher(plan, token, output, list(trimmed)).run()
 
     code = asyncio.run(run())
     output.close()

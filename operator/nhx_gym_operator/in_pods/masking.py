@@ -34,7 +34,7 @@ class Mask:
 def by_lines(secrets: Iterable[str]) -> Iterator[str]:
     """Of an environment's secrets what is long enough to be one. One with line breaks is printed as lines, each of
     which gives a part of it away."""
-    parts = (part for secret in secrets for part in (secret, *secret.splitlines()))
+    parts = (part for secret in secrets for part in (secret, secret.strip(), *secret.splitlines()))
     return (part for part in parts if len(part) >= SHORTEST)
 
 

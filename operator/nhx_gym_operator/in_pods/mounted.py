@@ -1,7 +1,8 @@
-"""Secrets that are mounted as files: read, and refused by their field and never by their text."""
+"""Secrets that are mounted as files or come as variables: read, and refused by their field and never by their text."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,3 +35,10 @@ def read_secret(file: Path, field: str) -> MountedSecret:
             "line"
         )
     return MountedSecret(text, text != stored)
+
+
+def trimmed_variables(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Those of the named variables that hold one line with white space around it, without that. What has several lines,
+    as a certificate has, stays as it was stored."""
+    texts = {name: environment.get(name, "").strip() for name in names}
+    return {name: text for name, text in texts.items() if len(text.splitlines()) == 1 and text != environment[name]}

@@ -73,6 +73,8 @@ class HostRegistration(Message):
     versions: dict[str, str] = Field(default_factory=dict)
     kernel: str = ""
     """`uname -v` and the first line of dmesg or /proc/version: what the sandbox says it runs on."""
+    trimmed: list[str] = Field(default_factory=list)
+    """Variables of `envSecrets` that white space was stored around."""
 
 
 class Stage(StrEnum):

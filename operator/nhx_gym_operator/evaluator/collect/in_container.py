@@ -37,7 +37,7 @@ from ...in_pods.masking import Mask
 from ..errors import JobFailed, gym_not_started
 from ..gateway import LOCAL_CALLER
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
-from ..gym_process import GymProcess, find_gym, gym_environment, own_run_dir
+from ..gym_process import GymProcess, find_gym, own_run_dir
 from ..memory import json_values
 from ..progress import ProgressState, utc
 from ..rollout_calls import RolloutCalls
@@ -60,25 +60,25 @@ log = logging.getLogger(__name__)
 
 
 class InContainer:
-    """A `Collector` that runs Gym beside itself. Files go to `directory`, the bundle's `gym_run`."""
+    """A `Collector` that runs Gym beside itself. Files go to `directory`, the bundle's `gym_run`.
+    Gym has the variables of `environment`, and no others."""
 
     def __init__(
         self,
         config: GymRuntimeConfig,
         directory: Path,
-        token: str,
+        environment: dict[str, str],
         calls: RolloutCalls,
         mask: Mask,
         progress: ProgressState,
     ) -> None:
         self._config = config
         self._directory = directory
-        self._token = token
+        self._environment = environment
         self._mask = mask
         self._calls = calls
         self._progress = progress
         self._gym = ""
-        self._environment: dict[str, str] = {}
         self._servers: GymProcess | None = None
         self._aggregated: set[RolloutKey] | None = None
         self._runs = 0
@@ -88,7 +88,6 @@ class InContainer:
     async def __aenter__(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._gym = find_gym()
-        self._environment = gym_environment(self._config, self._token)
         selection = self._selection()
         await self._validate(selection)
         log_file = self._directory / ENV_LOG
