@@ -120,20 +120,6 @@ def pods_with_processes() -> dict[str, list[int]]:
     return found
 
 
-def shims() -> set[int]:
-    """All shims of the cluster's containerd."""
-    socket = str(paths.containerd_socket()).encode()
-    found = set()
-    for who in processes.marked():
-        try:
-            command = Path(f"/proc/{who.pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"containerd-shim" in command and socket in command:
-            found.add(who.pid)
-    return found
-
-
 def leaked() -> list[str]:
     """Processes in cgroups of pods that the API server does not know, and containers of theirs."""
     known = {pod["metadata"]["uid"] for pod in cluster.listed("pods")}

@@ -36,8 +36,11 @@ def made(path: str) -> Iterator[None]:
             process.wait(timeout=10)
 
 
-def jobs(word: str) -> list[Job]:
-    return [Job(f"{word}-{number}", Where.LIGHT, 4, 1, 2) for number in range(4)]
+def halves(word: str) -> tuple[list[Job], list[Job]]:
+    """Two jobs to submit before something happens to the leader, and two for after it. What they name is there."""
+    some = [Job(f"{word}-{number}", Where.LIGHT, 4, 1, 2) for number in range(4)]
+    cluster.apply(*world.inputs(LIGHT.jobs, some))
+    return some[:2], some[2:]
 
 
 def submit(some: list[Job], model: Model) -> None:
@@ -70,19 +73,18 @@ def test_a_killed_leader_is_followed_within_twenty_seconds(
 ) -> None:
     """By the other one, or by itself in its restarted container, whoever comes first."""
     _, process = LIGHT.leader()
-    some = jobs("killed")
-    cluster.apply(*world.inputs(LIGHT.jobs, some))
-    submit(some[:2], model)
+    before, later = halves("killed")
+    submit(before, model)
     began = time.monotonic()
     node.kill(process)
     node.until_gone(process)
     last = LIGHT.lease()["renewTime"]
-    submit(some[2:], model)
+    submit(later, model)
     while LIGHT.lease()["renewTime"] == last:
         assert time.monotonic() - began < FAIL_OVER_SECONDS, "nobody renews the Lease"
         time.sleep(0.2)
     print(f"\nkilled leader: the Lease was renewed after {time.monotonic() - began:.1f} s")
-    each_ended_well_and_was_made_once(some, watch, seen)
+    each_ended_well_and_was_made_once(before + later, watch, seen)
 
 
 def test_a_frozen_leader_is_followed_by_the_other_and_acts_no_more(
@@ -90,16 +92,15 @@ def test_a_frozen_leader_is_followed_by_the_other_and_acts_no_more(
 ) -> None:
     """As on a node out of reach: it is there, cannot let the Lease go, and comes back later."""
     holder, process = LIGHT.leader()
-    some = jobs("frozen")
-    cluster.apply(*world.inputs(LIGHT.jobs, some))
-    submit(some[:2], model)
+    before, later = halves("frozen")
+    submit(before, model)
     os.kill(process.pid, signal.SIGSTOP)
     try:
         # tini waits; what acts is its child.
         for child in children(process.pid):
             os.kill(child, signal.SIGSTOP)
         began = time.monotonic()
-        submit(some[2:], model)
+        submit(later, model)
         while LIGHT.lease()["holderIdentity"] == holder:
             assert time.monotonic() - began < FAIL_OVER_SECONDS, "the Lease is still held by the frozen operator"
             time.sleep(0.2)
@@ -109,7 +110,7 @@ def test_a_frozen_leader_is_followed_by_the_other_and_acts_no_more(
         for pid in (*children(process.pid), process.pid):
             os.kill(pid, signal.SIGCONT)
     print(f"\nfrozen leader: the other one held the Lease after {took:.1f} s")
-    each_ended_well_and_was_made_once(some, watch, seen)
+    each_ended_well_and_was_made_once(before + later, watch, seen)
     assert LIGHT.lease()["holderIdentity"] != holder
 
 

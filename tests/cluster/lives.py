@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -264,6 +263,3 @@ def _plain(child: Object) -> Object:
     if "data" in plain:
         plain["data"] = sorted(plain["data"])
     return plain
-
-
-Script = Callable[[Life], Awaitable[None]]

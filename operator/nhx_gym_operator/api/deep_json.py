@@ -2,7 +2,8 @@
 
 The API server stores ten thousand levels, Python's reader raises RecursionError at a thousand or so, and
 hydraParams take any shape. One such job would end every watch and list that it is in, and the operator with
-them. So what no reader follows is cut below `KEPT_LEVELS`, which leaves more than validation lets pass.
+them. kopf, which copies what it is given, ends at fewer. So what no reader follows is cut below `KEPT_LEVELS`, which
+leaves more than validation lets pass: in the text where that cannot be read, else in the value.
 """
 
 from __future__ import annotations
@@ -21,10 +22,20 @@ def loads(data: bytes | str, object_hook: Callable[[dict[str, Any]], Any] | None
     try:
         return json.loads(data, object_hook=object_hook)
     except RecursionError:
-        return json.loads(_cut(data.encode() if isinstance(data, str) else data), object_hook=object_hook)
+        return json.loads(_cut_text(data.encode() if isinstance(data, str) else data), object_hook=object_hook)
 
 
-def _cut(data: bytes) -> bytes:
+def cut_levels(value: dict[str, Any]) -> None:
+    """Empties each object and list below the `KEPT_LEVELS` of a value that was read."""
+    level: list[Any] = [value]
+    for _ in range(KEPT_LEVELS):
+        inner = [each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [each for each in inner if isinstance(each, dict | list)]
+    for each in level:
+        each.clear()
+
+
+def _cut_text(data: bytes) -> bytes:
     kept, start, level = [], 0, 0
     for token in _TOKEN.finditer(data):
         mark = token[0]

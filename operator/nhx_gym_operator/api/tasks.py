@@ -127,8 +127,3 @@ class Tasks(ApiModel):
         if source is None:
             raise ValueError("exactly one of dataset and taskset must be set")
         return source
-
-    @property
-    def source_field(self) -> str:
-        """Where it stands, for messages."""
-        return "spec.tasks.dataset" if self.dataset else "spec.tasks.taskset"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..api.constants import GROUP, MANAGED_BY_LABEL
-from ..api.deep_json import KEPT_LEVELS
+from ..api.deep_json import cut_levels
 
 MAX_VALUES = 10_000
 """Of a spec. That of a job has a few hundred."""
@@ -35,7 +35,7 @@ def kept(obj: Manifest) -> Manifest:
         if has_more_values(params, MAX_VALUES):
             obj["hydraParams"] = {LEFT_OUT: True}
         else:
-            _cut_levels(params)
+            cut_levels(params)
     return obj
 
 
@@ -54,16 +54,6 @@ def has_more_values(value: Any, most: int) -> bool:
                 inner += each.values() if isinstance(each, dict) else each
         level = inner
     return False
-
-
-def _cut_levels(params: Manifest) -> None:
-    """Empties what lies below the levels that are kept: a thousand can be read here and not copied by kopf."""
-    level: list[Any] = [params]
-    for _ in range(KEPT_LEVELS):
-        values = [value for each in level for value in (each.values() if isinstance(each, dict) else each)]
-        level = [value for value in values if isinstance(value, dict | list)]
-    for each in level:
-        each.clear()
 
 
 def _cut(spec: Manifest) -> Manifest:

@@ -88,7 +88,7 @@ def next_step(scene: Scene, now: datetime) -> Step:
     if any(podview.is_terminating(pod) or _is_of_another_measurement(pod, scene) for pod in pods):
         return Step(_deletions(pods))
     if scene.refused:
-        return _conclude(scene, now, _refused(scene, now))
+        return _conclude(scene, _refused(scene, now))
     if not pods:
         return _begin(scene, now)
     return _go_on(scene, now)
@@ -99,7 +99,7 @@ def _begin(scene: Scene, now: datetime) -> Step:
     if now < due:
         return Step(again_after=seconds_since(now, due))
     if scene.runtime_class_exists is False:
-        return _conclude(scene, now, _no_runtime_class(scene, now))
+        return _conclude(scene, _no_runtime_class(scene, now))
     return Step((*_policies(scene, shut=False), Create(canaries.listener(_in_turn(scene)))))
 
 
@@ -107,7 +107,7 @@ def _go_on(scene: Scene, now: datetime) -> Step:
     listener, client = scene.listener, scene.client
     if listener is None or podview.has_ended(listener):
         words = "the listening canary ended before the measurement was done"
-        return _conclude(scene, now, unmeasured(scene.canary.subject, now, words))
+        return _conclude(scene, unmeasured(scene.canary.subject, now, words))
     if client is None:
         address = podview.ip(listener)
         if not podview.is_running(listener, CONTAINER_LISTEN) or not address:
@@ -115,11 +115,11 @@ def _go_on(scene: Scene, now: datetime) -> Step:
         return Step((Create(canaries.client(_in_turn(scene), address)),))
     reached, refused = podview.terminated(client, CONTAINER_REACH), podview.terminated(client, CONTAINER_REFUSED)
     if refused or podview.has_ended(client) or (reached and reached.get("exitCode") != 0):
-        return _conclude(scene, now, _judge(scene, client, now))
+        return _conclude(scene, _judge(scene, client, now))
     if reached:
         finished = parse_time(reached["finishedAt"])
         if seconds_since(finished, now) > 2 * canaries.MEASURE_SECONDS:
-            return _conclude(scene, now, _judge(scene, client, now))
+            return _conclude(scene, _judge(scene, client, now))
         return Step(_policies(scene, shut=True)[1:])
     if podview.is_running(client, CONTAINER_REACH):
         return Step()
@@ -138,7 +138,7 @@ def _wait_for_start(scene: Scene, pod: Manifest, now: datetime) -> Step:
         return _tell(scene, pod, problem.message, now) if problem else Step()
     words = problem.message if problem else f"canary pod {podview.name(pod)!r} does not start"
     why = f"{words}; still so after {limit:g} s (the operator's setting timeouts.podStartSeconds)"
-    return _conclude(scene, now, unmeasured(scene.canary.subject, now, why))
+    return _conclude(scene, unmeasured(scene.canary.subject, now, why))
 
 
 def _tell(scene: Scene, pod: Manifest, trouble: str, now: datetime) -> Step:
@@ -152,7 +152,7 @@ def _tell(scene: Scene, pod: Manifest, trouble: str, now: datetime) -> Step:
     return Step(findings=_placed(scene, unmeasured(scene.canary.subject, now, trouble)))
 
 
-def _conclude(scene: Scene, now: datetime, found: Findings) -> Step:
+def _conclude(scene: Scene, found: Findings) -> Step:
     pods = [pod for pod in (scene.listener, scene.client) if pod is not None]
     return Step(_deletions(pods), _placed(scene, found))
 
