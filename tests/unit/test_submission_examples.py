@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nhx_gym_operator.submission.convert import job_of, manifest_of
 from nhx_gym_operator.submission.runner import target_of_runner
-from nhx_gym_operator.submission.spec_file import read_spec_file
+from nhx_gym_operator.submission.spec_file import parse_spec
 from nhx_gym_operator.submission.target import GymPlacement
 from support.cluster import ROOT
 
@@ -27,7 +27,7 @@ def test_the_examples_spec_file_is_its_runner_submitted(tmp_path: Path):
     tasks, runner = module.evaluation(given)
     assert len(tasks) == 1
 
-    file = read_spec_file(EXAMPLE / "gym_agent_eval.json")
+    file = parse_spec(json.loads((EXAMPLE / "gym_agent_eval.json").read_text()), "gym_agent_eval.json")
     live = target_of_runner(runner, GymPlacement(agent_ref_name="mcqa_simple_agent"))
     assert manifest_of(job_of(file.model_copy(update={"target": live}), name="mcqa")) == manifest_of(
         job_of(file, name="mcqa")
