@@ -191,3 +191,19 @@ def test_a_refusal_steers_no_terminal_and_turns_no_text(tmp_path: Path, capsys: 
     _refuse("the archive's \x1b]0;owned\x07\u202egnp.exe\udcff is a link", log)
     for said in (log.read_text(), capsys.readouterr().err.rstrip("\n")):
         assert said.isprintable() and "gnp.exe" in said
+
+
+def test_of_a_files_mode_only_whether_it_runs_is_kept(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", FILES)
+    for name, mode in (("resources_servers/tiny/app.py", 0o6755), (CONFIG, 0o4644)):
+        (source / name).chmod(mode)
+    target = tmp_path / "target"
+    stage(source, target)
+    modes = {name: (target / name).stat().st_mode & 0o7777 for name in FILES}
+    assert modes == {"nemo-environment.yaml": 0o644, "resources_servers/tiny/app.py": 0o755, CONFIG: 0o644}
+
+
+def test_folders_that_lie_too_deep_are_refused_by_name(tmp_path: Path) -> None:
+    deep = "/".join("f" * 34)
+    with pytest.raises(StagingError, match="more than 32 folders deep"):
+        stage(write(tmp_path / "source", {**FILES, f"{deep}/x": ""}), tmp_path / "target")

@@ -18,9 +18,9 @@ from nhx_gym_operator.api.wire.plans import (
     HostPlan,
     StagePlan,
 )
-from nhx_gym_operator.workloads import canary, plans, pods, secrets, storage
+from nhx_gym_operator.workloads import canary, plans, pods, secrets, storage, tokens
 from nhx_gym_operator.workloads.workload import ApiAddresses, ConfigMapFiles, StagedFiles
-from support.controller_values import API, SERVICE_IP, job, plan_of, settings, spec, workload
+from support.controller_values import API, KEY, SERVICE_IP, UID, job, plan_of, settings, spec, workload
 
 FILES = ConfigMapFiles("files", (("app", "resources_servers/mine/app.py"), ("m", "nemo-environment.yaml")))
 HTTP = {
@@ -125,6 +125,12 @@ def test_no_pod_holds_a_credential_of_the_cluster(pod):
     assert pod["spec"]["automountServiceAccountToken"] is False
     assert pod["spec"]["enableServiceLinks"] is False
     assert "serviceAccountName" not in pod["spec"]
+
+
+def test_no_pod_spec_holds_a_token_of_the_job(pod):
+    given = (tokens.host_token(KEY, UID, 0), tokens.progress_token(KEY, UID))
+    text = json.dumps(pod)
+    assert not [token for token in given if token in text]
 
 
 def test_every_pod_runs_once_and_outlives_gyms_shutdown(pod):
