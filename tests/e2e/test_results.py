@@ -82,6 +82,14 @@ def test_logs_of_a_stopped_gate_name_what_it_reached(open_network: Run) -> None:
     assert "evaluator-canary" in logs
 
 
+def test_the_evaluators_log_is_there_though_its_pod_was_told_to_end(open_network: Run) -> None:
+    """While the pod ends it is the pod's own, and afterwards the one that is kept with the results."""
+    logs = open_network.facts["nhx logs"]
+    kept, own = "==> results of open/evaluator.log (kept with them) <==", "==> open-evaluator-1/agent-evaluate ("
+    _, found, rest = logs.partition(kept if kept in logs else own)
+    assert found and "open" in rest
+
+
 def test_a_bundle_in_a_bucket_is_downloaded_as_it_lies_there(object_store: Run) -> None:
     results = object_store.status["results"]
     assert results["location"] == "s3://results/evals"

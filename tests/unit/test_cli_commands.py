@@ -296,6 +296,40 @@ def test_following_a_job_that_is_gone_prints_what_its_results_keep(deleted):
     assert result.exit_code == 0 and "it ended" in result.output
 
 
+OPEN = {"sandbox-gate": {"terminated": {"exitCode": 3, "reason": "Error"}}, "gym-host": {"waiting": {}}}
+
+
+def of_an_open_sandbox(cluster, **status):
+    """A job whose gate failed: its evaluator was told to end, and went."""
+    cluster.write("jobs", [job(phase="Failed", **status)])
+    cluster.write("pods", [host(states=OPEN)])
+    cluster.add_log("mcqa-host-0-1", "sandbox-gate", "still reached kubernetes-api\n")
+
+
+@pytest.mark.parametrize("role", [(), ("--role", "evaluator")], ids=["all", "the evaluator"])
+def test_the_log_of_an_evaluator_that_had_no_sandbox_is_read_from_the_results(cluster, role):
+    of_an_open_sandbox(cluster, results={**CLAIM, "image": "reg/nhx-tasks:1"})
+    cluster.add_result("evaluator.log", b"waiting for gym host 0\n")
+
+    result = call("logs", "mcqa", *role)
+
+    assert result.exit_code == 0, result.output
+    assert ("still reached kubernetes-api" in result.output) == (not role)
+    assert "==> results of mcqa/evaluator.log (kept with them) <==\nwaiting for gym host 0\n" in result.output
+
+
+def test_where_no_results_keep_an_evaluators_log_that_is_said_beside_the_gates(cluster):
+    of_an_open_sandbox(cluster, results={"location": "emptyDir"})
+
+    result = call("logs", "mcqa")
+
+    assert result.exit_code == 0 and "still reached kubernetes-api" in result.output
+    assert "the evaluator's pod of job `mcqa` is gone" in result.stderr
+    assert "spec.results.persistentVolumeClaim" in result.stderr
+    assert call("logs", "mcqa", "--role", "evaluator").exit_code == ExitCode.NOT_FOUND
+    assert call("logs", "mcqa", "--role", "gate").stderr == ""
+
+
 def test_a_job_between_two_attempts_has_no_pods_yet_and_its_volume_is_left_alone(cluster):
     cluster.write("jobs", [job(phase="Running")])
 

@@ -141,12 +141,16 @@ def _describe(pod: Body, state: Body) -> str:
     return f"not started, {detail or (pod.get('status') or {}).get('phase') or 'Pending'}"
 
 
-def print_logs(kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, sink: Sink) -> None:
+def print_logs(
+    kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, sink: Sink, image: str | None, errors: Console
+) -> None:
     """Raises `NotFound` if there was no log to print."""
     pods = pods_of(kubectl, job)
     sources = sources_of(pods, role)
-    if not sources:
+    is_lacking = role in (None, Part.EVALUATOR) and lacks_evaluator(job, pods)
+    if not sources and not is_lacking:
         raise NotFound(nothing_left(job, pods, role))
+    results = kubectl
     kubectl = kubectl.in_namespace(job.namespace)
     printed, failures = 0, []
     for source in sources:
@@ -161,6 +165,14 @@ def print_logs(kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, 
         else:
             printed += 1
             _print_lines(source, text, sink)
+    if is_lacking:
+        try:
+            _print_kept_evaluator(results, job, tail, sink, image, errors)
+        except UserError as error:
+            if not printed:
+                raise
+            typer.echo(str(error), err=True)
+        return
     if failures and not printed:
         raise failures[0]
     if not printed:
@@ -179,10 +191,40 @@ def are_gone(kubectl: Kubectl, job: Job) -> bool:
     return kept and ended and bool(job.status.get("attempt")) and not pods_of(kubectl, job)
 
 
-def print_bundle_logs(
-    kubectl: Kubectl, job: Job, role: Part | None, tail: int | None, sink: Sink, image: str | None, errors: Console
+def lacks_evaluator(job: Job, pods: list[Body]) -> bool:
+    """Whether the pod of a finished job's last evaluator is gone while others are there. An evaluator that still runs
+    when its job ends, since no sandbox would do, is told to end, and a pod that is told to goes with its logs."""
+    attempt = job.status.get("attempt")
+    return (
+        job.finished
+        and bool(pods and attempt)
+        and not any(pod_facts.container(pod, CONTAINER_EVALUATE) for pod in pods if pod_facts.attempt(pod) == attempt)
+    )
+
+
+def _print_kept_evaluator(
+    kubectl: Kubectl, job: Job, tail: int | None, sink: Sink, image: str | None, errors: Console
 ) -> None:
-    """What was logged into the bundle, for a job whose pods are gone. Raises `NotFound` if that is nothing."""
+    """The log of an evaluator whose pod is gone, from the job's results."""
+    gone = f"the evaluator's pod of job `{job.name}` is gone, and a pod's logs go with it."
+    if job.claim is None and not job.is_in_bucket:
+        raise NotFound(f"{gone} With spec.results.persistentVolumeClaim its log is kept there.")
+    print_bundle_logs(kubectl, job, Part.EVALUATOR, tail, sink, image, errors, gone)
+
+
+def print_bundle_logs(
+    kubectl: Kubectl,
+    job: Job,
+    role: Part | None,
+    tail: int | None,
+    sink: Sink,
+    image: str | None,
+    errors: Console,
+    gone: str = "",
+) -> None:
+    """What was logged into the bundle, for a job whose pods are gone, or some of them, as `gone` says. Raises
+    `NotFound` if that is nothing."""
+    gone = gone or nothing_left(job, [], None)
     if role in (Part.STAGE, Part.GATE):
         raise NotFound(
             f"the pods of job `{job.name}` are gone, and with them the log of `{role}`: only those of the evaluator "
@@ -193,9 +235,9 @@ def print_bundle_logs(
         try:
             download(kubectl, job, target, image, READER_SECONDS, errors, only=_kept_log(job, role))
         except NotFound:
-            raise NotFound(nothing_left(job, [], None)) from None
+            raise NotFound(gone) from None
         except UserError as error:
-            raise UserError(f"{nothing_left(job, [], None)}\nReading it here failed: {error}") from None
+            raise UserError(f"{gone}\nReading it here failed: {error}") from None
         for file in sorted(target.rglob("*.log")):
             path = str(file.relative_to(target))
             source = Source(f"results of {job.name}", path, "kept with them", has_log=True)

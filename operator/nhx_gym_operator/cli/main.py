@@ -175,7 +175,7 @@ def logs(
         elif follow:
             Follower(kubectl, found, role, tail, sink).run()
         else:
-            print_logs(kubectl, found, role, tail, sink)
+            print_logs(kubectl, found, role, tail, sink, image, Console(stderr=True))
 
 
 @app.command()
