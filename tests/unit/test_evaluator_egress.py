@@ -269,6 +269,40 @@ async def test_a_host_that_is_not_in_the_jobs_list_is_refused_with_the_list(
     ]
 
 
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "GET http://{allowed}@other.example/ HTTP/1.1",
+        "GET http://{allowed}\\@other.example/ HTTP/1.1",
+        "GET http://allowed.example.:{port}/ HTTP/1.1",
+        "GET http://2130706433:{port}/ HTTP/1.1",
+        "GET http://{allowed}/\x0b HTTP/1.1",
+        "CONNECT {allowed}@other.example:443 HTTP/1.1",
+    ],
+)
+async def test_no_spelling_of_a_target_leads_to_another_host(tmp_path: Path, request_line: str) -> None:
+    async with Upstream().serve() as there, proxy(tmp_path, f"{HOST}:{there.port}") as by:
+        line = request_line.format(allowed=f"{HOST}:{there.port}", port=there.port)
+        reader, writer = await asyncio.open_connection(HERE, by.port)
+        writer.write(f"{line}\r\nHost: {HOST}\r\nProxy-Authorization: {basic(f'nhx:{TOKEN}')}\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] in (b"400", b"403")
+        writer.close()
+    assert not there.asked
+
+
+async def test_nothing_is_upgraded_and_what_follows_is_no_request(tmp_path: Path) -> None:
+    async with Upstream().serve() as there, proxy(tmp_path, f"{HOST}:{there.port}") as by:
+        head = f"Host: x\r\nProxy-Authorization: {basic(f'nhx:{TOKEN}')}\r\nConnection: Upgrade\r\nUpgrade: websocket"
+        one, two = (f"GET http://{HOST}:{there.port}/{name} HTTP/1.1\r\n{head}\r\n\r\n" for name in ("one", "two"))
+        reader, writer = await asyncio.open_connection(HERE, by.port)
+        writer.write(f"{one}{two}".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 418")
+        await by.logged(1)
+        writer.close()
+    (asked,) = there.asked
+    assert asked.path == "/one" and "Upgrade" not in asked.headers
+
+
 async def test_another_port_of_an_allowed_host_is_another_host(tmp_path: Path) -> None:
     async with Upstream().serve() as there, proxy(tmp_path, HOST) as by:
         status, words = await by.refusal(f"http://{HOST}:{there.port}/")
