@@ -127,7 +127,7 @@ def test_rows_that_lie_on_the_cluster_are_named(cluster, said, field):
 
 
 def test_a_local_row_file_becomes_a_config_map_that_goes_with_the_job(cluster, tmp_path):
-    rows = '{"a": "ä"}\r\n\n{"b": 1}'
+    rows = '\ufeff{"a": "ä"}\r\n\n{"b": 1}'
     (tmp_path / "rows.jsonl").write_text(rows, newline="")
 
     result = call("submit", *FLAGS, f"--dataset={tmp_path / 'rows.jsonl'}", "--name=mine")

@@ -891,7 +891,8 @@ async def test_a_later_attempt_collects_only_what_is_missing(tmp_path: Path) -> 
         outcome = await finish(w.evaluation(again), host)
     assert earlier and all(file.read_bytes() == content for file, content in earlier.items())
     assert (outcome.state, outcome.progress.done, outcome.results_path) == ("Complete", 10, "attempt-2")
-    assert len(host.rollouts) == 10 - recorded
+    # What was being written when the time was up counts from then on.
+    assert recorded <= 10 - len(host.rollouts) <= recorded + 2
     aggregates = json.loads((bundle(w.paths, 2) / "gym_run" / "rollouts_aggregate_metrics.json").read_text())
     assert aggregates[0]["agent_metrics"]["rows"] == 10
     assert len(list((bundle(w.paths, 2) / "gym_run" / "model_calls").iterdir())) == 10
