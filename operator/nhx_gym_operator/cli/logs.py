@@ -30,6 +30,7 @@ from ..client.jobs import (
 )
 from ..client.kubectl import Kubectl
 from ..client.patience import Patience
+from ..client.reader import FEW_FILES_SECONDS
 from .output import plain, print_json_line
 
 POLL_SECONDS = 2.0
@@ -38,8 +39,6 @@ _DRAIN_PAUSE_SECONDS = 0.1
 DRAIN_SECONDS = 30.0
 """How long the last lines may take after the job has finished."""
 LOGS_TIMEOUT_SECONDS = 300.0
-READER_SECONDS = 600
-"""The most that reading the logs in a bundle may take."""
 
 
 class Part(StrEnum):
@@ -233,7 +232,7 @@ def print_bundle_logs(
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "bundle"
         try:
-            download(kubectl, job, target, image, READER_SECONDS, errors, only=_kept_log(job, role))
+            download(kubectl, job, target, image, FEW_FILES_SECONDS, errors, only=_kept_log(job, role))
         except NotFound:
             raise NotFound(gone) from None
         except UserError as error:

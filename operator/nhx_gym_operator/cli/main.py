@@ -12,6 +12,7 @@ from ..client.download import download as copy_bundle
 from ..client.errors import UserError
 from ..client.jobs import find_job, get_job, get_jobs
 from ..client.kubectl import Kubectl
+from ..client.reader import WHOLE_BUNDLE_SECONDS
 from . import cancel as cancelling
 from . import exits, listing, report, results
 from .completion import files
@@ -185,7 +186,7 @@ def download(
     image: Image = None,
     lifetime: Annotated[
         int, typer.Option(min=60, max=86400, help="Seconds until the reader pod ends by itself.")
-    ] = 1800,
+    ] = WHOLE_BUNDLE_SECONDS,
     output: How = Output.TABLE,
     namespace: Namespace = None,
     context: Context = None,

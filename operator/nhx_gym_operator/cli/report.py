@@ -13,9 +13,9 @@ from ..client.download import download
 from ..client.errors import NotFound, UsageProblem
 from ..client.jobs import Job
 from ..client.kubectl import Kubectl
+from ..client.reader import FEW_FILES_SECONDS
 
 REPORT = "report.html"
-READER_SECONDS = 600
 
 
 def fetch(kubectl: Kubectl, job: Job, wanted: Path | None, image: str | None, errors: Console) -> Path:
@@ -24,7 +24,7 @@ def fetch(kubectl: Kubectl, job: Job, wanted: Path | None, image: str | None, er
         raise UsageProblem(f"{wanted} exists, and nothing is overwritten. Name a file that does not.")
     folder = Path(tempfile.mkdtemp(prefix=f"{job.name}-"))
     try:
-        download(kubectl, job, folder, image, READER_SECONDS, errors, only=_is_report)
+        download(kubectl, job, folder, image, FEW_FILES_SECONDS, errors, only=_is_report)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, NotFound):

@@ -25,6 +25,9 @@ from .kubectl import Kubectl
 CONTAINER = "reader"
 FETCH = "fetch"
 VOLUME = "results"
+WHOLE_BUNDLE_SECONDS = 1800
+FEW_FILES_SECONDS = 600
+"""How long a reading pod lives at the most, for all of a bundle or for its report or logs. Ours."""
 START_TIMEOUT_SECONDS = 180.0
 """An image that the node has yet to pull is given this long."""
 _POLL_SECONDS = 0.5

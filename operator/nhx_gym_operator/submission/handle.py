@@ -26,10 +26,10 @@ from ..client.errors import KubectlError, UserError
 from ..client.jobs import JOB_RESOURCE, Job, get_job
 from ..client.kubectl import Kubectl
 from ..client.patience import Patience
+from ..client.reader import WHOLE_BUNDLE_SECONDS
 from .bundle import read_bundle
 
 POLL_SECONDS = 2.0
-_READER_SECONDS = 1800
 _STATUS = {
     Phase.PENDING: HelixJobStatus.PENDING,
     Phase.SUSPENDED: HelixJobStatus.PAUSED,
@@ -114,7 +114,7 @@ class AgentEvaluatorJobResource:
     def download(self, path: str | Path | None = None) -> Path:
         """Copies the result bundle into `path`, a new or empty directory; by default one named after the job. Ours."""
         target = Path(path) if path is not None else Path(self.name)
-        download(self._kubectl, self._look(), target, None, _READER_SECONDS, Console(stderr=True, quiet=True))
+        download(self._kubectl, self._look(), target, None, WHOLE_BUNDLE_SECONDS, Console(stderr=True, quiet=True))
         return target
 
     def result(self, path: str | Path | None = None) -> AgentEvalResult:
