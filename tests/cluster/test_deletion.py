@@ -110,3 +110,22 @@ async def test_a_job_that_waits_and_is_deleted_is_never_given_pods(world, operat
     await asyncio.sleep(8)
     assert await world.children() == {} and written(mark) == []
     await world.set_finalizers("mcqa", [])
+
+
+async def test_nothing_is_written_into_a_namespace_that_ends(world, operating, written):
+    """Not for a job that has pods, and not for one that waits and would get them."""
+    with operating(watchNamespaces=[]):
+        await started(world, metadata=HELD)
+        await waiting(world, "waits", metadata=HELD)
+        await world.delete_namespace()
+
+        # Pods are told to end before anything else is: the job is there still when they are gone.
+        await world.until(lambda: told_to_end(world), "the pods were told to end", seconds=20)
+        mark = written()
+        for pod in PAIR:
+            await world.kill(pod)
+        await asyncio.sleep(8)
+        assert written(mark) == []
+        assert await world.names(PODS) == []
+        for name in ("mcqa", "waits"):
+            await world.set_finalizers(name, [])

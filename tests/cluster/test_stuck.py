@@ -308,14 +308,16 @@ SILENT_NODE = [
 
 @pytest.mark.nightly
 async def test_a_node_that_falls_silent(world, operating, reporting, kubeconfig, monkeypatch):
-    """By Kubernetes' own controllers: it is called not ready, and its pods are told to end."""
+    """By Kubernetes' own controllers: it is called not ready, and its pods are told to end. While no node reports they
+    would give up none, so another one does."""
     monkeypatch.setattr(retry, "REPORT_SECONDS", 2.0)
     node = f"node-of-{world.namespace}"
     with node_controllers(kubeconfig), operating(pods={"tolerations": SILENT_NODE}):
         await world.create_node(node)
-        await reporting(node=node, gym={"shutdownGraceSeconds": 1})
-        await until_seen(world, "A node is not ready")
-        await until_seen(world, "A pod is to end on a node that does not report")
+        async with world.reporting_node(f"other-than-{node}"):
+            await reporting(node=node, gym={"shutdownGraceSeconds": 1})
+            await until_seen(world, "A node is not ready")
+            await until_seen(world, "A pod is to end on a node that does not report")
         await world.delete_node(node)
         await world.kill(EVALUATOR)
 

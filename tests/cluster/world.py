@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -143,8 +144,29 @@ class World:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.namespace}}
         await self.api._request("POST", path, body=body)
 
+    @contextlib.asynccontextmanager
+    async def reporting_node(self, name: str) -> AsyncIterator[None]:
+        """One that reports every second."""
+
+        async def report() -> None:
+            while True:
+                await asyncio.sleep(1)
+                await self._report_ready(name)
+
+        await self.create_node(name)
+        reporting = asyncio.create_task(report())
+        try:
+            yield
+        finally:
+            reporting.cancel()
+            await self.delete_node(name)
+
     async def create_node(self, name: str) -> None:
         """One that was there a moment ago. Nobody speaks for it."""
+        await self._post(NODES, {"metadata": {"name": name}})
+        await self._report_ready(name)
+
+    async def _report_ready(self, name: str) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         ready = {
             "type": "Ready",
@@ -153,7 +175,6 @@ class World:
             "message": "kubelet is posting it",
         }
         times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
-        await self._post(NODES, {"metadata": {"name": name}})
         await self.api.patch_status(NODES, "", name, {"status": {"conditions": [ready | times]}})
 
     async def delete_node(self, name: str) -> None:

@@ -100,6 +100,7 @@ JOB_RIGHTS = {
     "networking.k8s.io/networkpolicies": OWN,
     "secrets": frozenset({"create"}),
     "configmaps": frozenset({"get"}),
+    "namespaces": frozenset({"get"}),
     "events": frozenset({"list", "watch", "create"}),
 }
 RUNTIME_CLASS_RIGHTS = {"node.k8s.io/runtimeclasses": frozenset({"get"}), "nodes": frozenset({"get", "list"})}

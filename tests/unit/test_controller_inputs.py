@@ -152,6 +152,16 @@ async def test_the_runtime_class_is_there_is_not_there_or_may_not_be_asked_for()
     assert isinstance(denied, Missing) and denied.reason is AcceptedReason.ACCESS_DENIED
 
 
+async def test_a_namespace_ends_when_it_is_being_deleted_or_gone_and_stays_where_nobody_may_look():
+    async def ends(**objects):
+        return await InputReader(CachedReads(Objects(**objects))).namespace_ends("team")
+
+    assert await ends(namespaces_team={"metadata": {"deletionTimestamp": "2026-11-29T12:00:00Z"}})
+    assert await ends()
+    assert not await ends(namespaces_team={"metadata": {}})
+    assert not await ends(namespaces_team=ApiError(403, "Forbidden", "no"))
+
+
 async def test_a_dataset_set_is_read_for_a_dataset_only():
     objects = Objects(filesets_mine=file_set("environment"), configmaps_files=FILES)
     found = await InputReader(CachedReads(objects)).files_of("team", "mine", Purpose.DATASET)

@@ -596,3 +596,10 @@ def test_a_label_that_is_no_count_makes_no_attempt():
     pod = finished_evaluator(workload(), outcome())
     pod["metadata"]["labels"]["evals.nhx.io/attempt"] = "9" * 60
     assert podview.attempt(pod) == 0
+
+
+def test_a_job_whose_namespace_ends_is_left_as_it_is_though_its_pods_are_gone():
+    observation = gone(ghosts=(evaluator(workload()),))
+    assert decide(observation, NOW).status != observation.job.status.to_dict()
+    left = decide(replace(observation, namespace_ends=True), NOW)
+    assert (left.status, left.actions) == (observation.job.status.to_dict(), ())

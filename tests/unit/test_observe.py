@@ -13,8 +13,13 @@ from support.controller_values import accepted_status, evaluator, host, installa
 class Inputs:
     """Looks nothing up."""
 
+    ends = False
+
     async def read(self, *_):
         return None
+
+    async def namespace_ends(self, *_):
+        return self.ends
 
 
 def raw(of: AgentEvalJob):
@@ -81,3 +86,14 @@ async def test_a_claim_without_an_owner_is_another_jobs_unless_its_labels_say_so
     claim["metadata"]["labels"] |= labels
     caches[CLAIMS].put(claim)
     assert (await Observer(installation(), caches, Inputs()).observe(raw(of), None, None)).claim is None
+
+
+@pytest.mark.parametrize(("change", "asked"), [({}, False), ({"deletionTimestamp": "2026-11-29T12:00:00Z"}, True)])
+async def test_whether_the_namespace_ends_is_asked_once_pods_do(caches, change, asked):
+    pod = versioned(evaluator(workload()))
+    pod["metadata"] |= change
+    caches[PODS].put(pod)
+    inputs = Inputs()
+    inputs.ends = True
+    seen = await Observer(installation(), caches, inputs).observe(raw(job(status=accepted_status())), None, None)
+    assert seen.namespace_ends is asked

@@ -80,6 +80,10 @@ pods, and jobs whose spec.ttlSecondsAfterFinished is over: everything else goes 
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get]
+# Whether it is being deleted, when a job's pods are told to end.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 # Its own, and to read what the kubelet and the scheduler say about a job's pods.
 - apiGroups: [""]
   resources: [events]

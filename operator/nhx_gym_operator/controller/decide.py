@@ -74,6 +74,9 @@ class _Decider:
     def decide(self) -> Decision:
         if self.job.metadata.deletion_timestamp:
             return Decision(self.draft.data, cleanup.of_deleted(self.observation))
+        if self.observation.namespace_ends:
+            # The job goes with it, and whatever is written until then is for nobody.
+            return Decision(self.draft.data)
         if any(self.draft.is_true(kind) for kind in FINAL):
             return self._finished()
         if self.observation.invalid:
@@ -413,7 +416,7 @@ class _Decider:
         self.draft.poll = progress_source.find(self.observation, attempt.evaluator, images)
         self._keep_up(attempt, workload)
         self._show_waiting(attempt, workload)
-        nodes.show(self.draft, attempt, self.timeouts)
+        nodes.show(self.draft, attempt, self.timeouts, self.now)
         self.draft.requeue += retry.looks_again_after(self.observation, attempt, self.now)
 
     def _keep_up(self, attempt: Attempt, workload: Workload) -> None:

@@ -22,7 +22,7 @@ from ..api.tree import content_sum, digest_of_sums
 from ..api.wire.mounts import DATASET_NAME
 from ..workloads.workload import ConfigMapFiles, StagedFiles
 from .cached_reads import CachedReads
-from .kube import CLAIMS, CONFIG_MAPS, FILESETS, RUNTIME_CLASSES, ApiError, Resource
+from .kube import CLAIMS, CONFIG_MAPS, FILESETS, NAMESPACES, RUNTIME_CLASSES, ApiError, Resource
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,15 @@ class InputReader:
         if isinstance(found, Missing):
             return found if found.reason is AcceptedReason.ACCESS_DENIED else False
         return True
+
+    async def namespace_ends(self, name: str) -> bool:
+        """Whether the namespace is being deleted. One that the operator may not look at is taken to stay."""
+        try:
+            return "deletionTimestamp" in (await self._reads.get(NAMESPACES, None, name))["metadata"]
+        except ApiError as error:
+            if error.not_found or error.forbidden:
+                return error.not_found
+            raise
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, Any] | Missing:
         return await self._get(CONFIG_MAPS, namespace, name, AcceptedReason.CONFIG_MAP_NOT_FOUND)

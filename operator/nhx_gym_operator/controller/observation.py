@@ -58,6 +58,8 @@ class Observation:
     progress: Progress | None = None
     """The evaluator's last answer to this process, of whatever attempt."""
     refusal: PodsRefused | None = None
+    namespace_ends: bool = False
+    """The namespace is being deleted: its pods go first, the job only when they are gone. Asked once pods end."""
     invalid: str = ""
     """Why the stored spec cannot be read, which only a changed CRD can cause."""
 

@@ -68,6 +68,7 @@ class Observer:
             pod_events=self._events_of(pods),
             progress=progress,
             refusal=refusal,
+            namespace_ends=not is_over and _loses_pods(job, pods) and await self._inputs.namespace_ends(namespace),
             invalid=invalid,
         )
 
@@ -121,6 +122,10 @@ def _is_child(obj: Manifest, namespace: str, uid: str) -> bool:
 
 def _is_final(job: AgentEvalJob) -> bool:
     return any(entry.type in FINAL and entry.status == "True" for entry in job.status.conditions or ())
+
+
+def _loses_pods(job: AgentEvalJob, pods: tuple[Manifest, ...]) -> bool:
+    return any(map(podview.is_terminating, pods)) or bool(job.status.attempt and not _has_evaluator(pods))
 
 
 def _has_evaluator(pods: tuple[Manifest, ...]) -> bool:

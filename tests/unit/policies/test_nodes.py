@@ -44,7 +44,7 @@ def away(**changes):
 def shown(evaluating, *hosts, holds=True):
     status = accepted_status(conditions=[condition("Running", holds, "Collecting" if holds else "PodsCreated")])
     draft = StatusDraft(job(status=status), NOW)
-    nodes.show(draft, Attempt(1, evaluating, hosts), TIMEOUTS)
+    nodes.show(draft, Attempt(1, evaluating, hosts), TIMEOUTS, NOW)
     return draft
 
 
@@ -70,16 +70,20 @@ def test_a_pod_that_is_not_ready_by_its_own_word_is_on_a_node_that_reports():
 
 @pytest.mark.parametrize(
     ("tolerations", "seconds"),
-    [(DEFAULT, 300), ([], 0), (FOR_EVER, 900), ([*FOR_EVER, *DEFAULT], 300)],
+    [(DEFAULT, 300), ([], 900), (FOR_EVER, 900), ([*FOR_EVER, *DEFAULT], 300)],
     ids=["by default", "nothing borne", "borne for ever", "both"],
 )
 def test_a_pod_is_given_up_when_what_it_tolerates_is_over_and_never_waited_for_without_end(tolerations, seconds):
-    assert nodes.given_up_at(away(tolerations=tolerations), TIMEOUTS) == after(seconds)
+    assert nodes.given_up_at(away(tolerations=tolerations), TIMEOUTS, NOW) == after(seconds)
 
 
-def test_only_what_the_cluster_would_leave_there_for_ever_is_given_up_by_the_operator():
+def test_what_the_cluster_leaves_there_is_given_up_by_the_operator():
+    """For ever, as the pod tolerates it; or beyond that, since no node reports at all."""
     stays, goes = away(tolerations=FOR_EVER), away()
     assert retry.find_loss(observe(), Attempt(1, stays), after(899)) is None
     assert retry.looks_again_after(observe(), Attempt(1, stays), after(899)) == [1]
     assert "has not reported since" in retry.find_loss(observe(), Attempt(1, stays), after(900))
-    assert retry.find_loss(observe(), Attempt(1, goes), after(900)) is None
+    assert retry.find_loss(observe(), Attempt(1, goes), after(1199)) is None
+    assert retry.looks_again_after(observe(), Attempt(1, goes), after(1199)) == [1]
+    assert "given up at 2026-11-29T12:20:00Z" in nodes.words_of(goes, TIMEOUTS, after(301))
+    assert "has not reported since" in retry.find_loss(observe(), Attempt(1, goes), after(1200))

@@ -32,24 +32,29 @@ def away_since(pod: Manifest) -> datetime | None:
     return parse_time(ready["lastTransitionTime"])
 
 
-def given_up_at(pod: Manifest, timeouts: Timeouts) -> datetime | None:
-    """When a pod whose node is away is given up: by the cluster, after what the pod tolerates, or else by us."""
+def given_up_at(pod: Manifest, timeouts: Timeouts, now: datetime) -> datetime | None:
+    """When a pod whose node is away is given up: by the cluster, after what the pod tolerates. Where that has passed
+    and the pod is still there, and where the pod tolerates all, by us: while no node reports at all, the cluster gives
+    up none (https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction)."""
     since = away_since(pod)
     if since is None:
         return None
-    borne = _tolerated_seconds(pod)
-    return since + timedelta(seconds=deadlines.of_pods(timeouts).seconds if borne is None else borne)
+    borne, ours = _tolerated_seconds(pod), timedelta(seconds=deadlines.of_pods(timeouts).seconds)
+    if borne is None:
+        return since + ours
+    by_cluster = since + timedelta(seconds=borne)
+    return by_cluster if now < by_cluster else by_cluster + ours
 
 
 def is_given_up(pod: Manifest, timeouts: Timeouts, now: datetime) -> bool:
-    """Whether the wait for its node is over, where the cluster itself would wait for ever."""
-    ends = given_up_at(pod, timeouts)
-    return ends is not None and _tolerated_seconds(pod) is None and now >= ends
+    """Whether the wait for its node is over, and nobody else ends it."""
+    ends = given_up_at(pod, timeouts, now)
+    return ends is not None and now >= ends
 
 
-def words_of(pod: Manifest, timeouts: Timeouts) -> str:
+def words_of(pod: Manifest, timeouts: Timeouts, now: datetime) -> str:
     """What is to be said of a pod whose node is away; empty if it is not."""
-    since, ends = away_since(pod), given_up_at(pod, timeouts)
+    since, ends = away_since(pod), given_up_at(pod, timeouts, now)
     if since is None or ends is None:
         return ""
     return (
@@ -59,15 +64,11 @@ def words_of(pod: Manifest, timeouts: Timeouts) -> str:
     )
 
 
-def show(draft: StatusDraft, attempt: Attempt, timeouts: Timeouts) -> None:
+def show(draft: StatusDraft, attempt: Attempt, timeouts: Timeouts, now: datetime) -> None:
     """Whose node is away, on the condition of the pod that it concerns. It may be at work all the same."""
-    away = list(filter(None, (words_of(host, timeouts) for host in attempt.hosts)))
-    for words in away:
-        if len(away) < len(attempt.hosts):
-            sandbox_lacks.show(draft, PodReason.NODE_NOT_READY, words)
-        else:
-            sandbox_lacks.show(draft, PodReason.NODE_NOT_READY, words)
-    if attempt.evaluator and (words := words_of(attempt.evaluator, timeouts)):
+    for words in filter(None, (words_of(host, timeouts, now) for host in attempt.hosts)):
+        sandbox_lacks.show(draft, PodReason.NODE_NOT_READY, words)
+    if attempt.evaluator and (words := words_of(attempt.evaluator, timeouts, now)):
         runs = draft.is_true(ConditionType.RUNNING)
         draft.set(ConditionType.RUNNING, runs, PodReason.NODE_NOT_READY, words)
 

@@ -60,7 +60,7 @@ def find_loss(observation: Observation, attempt: Attempt, now: datetime) -> str 
         return None if seconds_to_report(evaluator, now) > 0 else unreported(evaluator)
     timeouts = observation.installation.settings.timeouts
     if nodes.is_given_up(evaluator, timeouts, now):
-        return nodes.words_of(evaluator, timeouts)
+        return nodes.words_of(evaluator, timeouts, now)
     ended = podview.terminated(evaluator, CONTAINER_EVALUATE)
     return how_it_ended(evaluator, ended) if ended else None
 
@@ -72,7 +72,7 @@ def looks_again_after(observation: Observation, attempt: Attempt, now: datetime)
         return []
     if podview.is_terminating(evaluator):
         return [max(0.0, seconds_to_report(evaluator, now))]
-    ends = nodes.given_up_at(evaluator, observation.installation.settings.timeouts)
+    ends = nodes.given_up_at(evaluator, observation.installation.settings.timeouts, now)
     return [seconds_since(now, ends)] if ends and ends > now else []
 
 
