@@ -290,7 +290,8 @@ STATES = (
         "the kubelet or the node's network is down; the pod may be at work all the same",
         "bring the node back, or delete it",
         "kubectl get nodes",
-        "what the pod tolerates (Kubernetes' default: 5 minutes), then as for a node that is drained",
+        "what the pod tolerates (Kubernetes' default: 5 minutes), then as for a node that is drained; "
+        "`timeouts.podStartSeconds` of the chart (15 minutes) more while no node at all reports",
         (),
         (f"{_CLUSTER}test_a_node_that_falls_silent",),
     ),
