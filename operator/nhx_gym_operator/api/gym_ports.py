@@ -26,10 +26,7 @@ def clash(config: Mapping[str, Any], placement: Placement) -> str | None:
     holders = {port: f"{who} itself" for port, who in TAKEN[placement].items()}
     for path, port in _ports(config):
         if port in holders:
-            return (
-                f"{path} is {port}, the port of {holders[port]}; leave it out, and Gym chooses a free one, or set "
-                f"another by spec.target.gym.hydraParams.{path}"
-            )
+            return f"{path} is {port}, the port of {holders[port]}; leave it out, and Gym chooses a free one"
         holders[port] = path
     return None
 

@@ -67,7 +67,7 @@ def compose(plan: HostPlan, *, install_root: Path, environment: Path | None = No
     servers = deep_merge(declared, params)
     clashing = clash(servers, Placement.SANDBOXED)
     if clashing:
-        raise ConfigError(clashing)
+        raise ConfigError(f"{clashing}, or set another by spec.target.gym.hydraParams")
     return Composition(config, _components(servers))
 
 
