@@ -156,6 +156,16 @@ def test_what_gym_asked_of_other_hosts_is_a_note(cluster):
     assert any(note.startswith(said) for note in json.loads(call("explain", "mcqa", "--output=json").output)["notes"])
 
 
+def test_through_a_host_that_is_silent_no_call_comes_to_a_model_so_the_host_is_looked_at_first(cluster):
+    words = (
+        "gym host 0 has not answered since 2026-11-29T12:00:00Z, its connections open still; model policy has answered "
+        "no call since 2026-11-29T12:00:00Z"
+    )
+    cluster.write("jobs", [job(phase="Running", conditions=[condition("Running", True, "Collecting", words)])])
+    output = call("explain", "mcqa").output
+    assert "See the host" in output and "Try the endpoint" not in output
+
+
 def test_white_space_around_a_key_is_a_note_and_no_part_of_the_cause(cluster):
     said = "model policy answered no call: HTTP 401 from the model server: no"
     left_out = outcome.trimmed("the API key of model 'policy'")

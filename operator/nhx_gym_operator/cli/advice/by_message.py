@@ -117,10 +117,6 @@ _NO_ADDRESS = (
 )
 _SILENT = (
     (
-        re.compile(r"answered no call"),
-        ("Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}. {list_models}.", _ENDS),
-    ),
-    (
         re.compile(r"gym host \d+ has not answered"),
         (
             "See the host: `kubectl nhx logs {job} --role host -n {namespace}`, and whether its node is at its limits: "
@@ -130,11 +126,16 @@ _SILENT = (
         ),
     ),
     (
+        re.compile(r"answered no call"),
+        ("Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}. {list_models}.", _ENDS),
+    ),
+    (
         re.compile(r"no rollout has ended"),
         ("See what Gym is doing: `kubectl nhx logs {job} --role {gym_role} -n {namespace}`.", _ENDS),
     ),
 )
-"""What to do about a silence, which is no reason of its own: much is slow and comes in the end."""
+"""What to do about a silence, which is no reason of its own: much is slow and comes in the end. Through a host that
+is silent no call comes to a model."""
 _WAITED_FOR = (
     (re.compile(r"Secret '[^']+' has no key"), AcceptedReason.SECRET_KEY_MISSING),
     (re.compile(r"Secret '[^']+' does not exist"), AcceptedReason.SECRET_NOT_FOUND),
