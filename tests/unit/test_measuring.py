@@ -581,6 +581,33 @@ async def test_an_outcome_that_is_gone_and_may_not_be_made_again_is_told_to_jobs
     running_.cancel()
 
 
+class WithNodes:
+    """An API server whose nodes may be listed, or not."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    async def list(self, *_, metadata_only):
+        assert metadata_only, "a node is some 10 kB"
+        if not self.names:
+            raise ApiError(403, "Forbidden", "no")
+        return {"items": [{"metadata": {"name": name}} for name in self.names]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "not_measured", "not_checked"),
+    [
+        (("node-1", "node-2"), "'node-2'", ""),
+        ((), "", "the operator may not list nodes (the chart's rbac.runtimeClasses)"),
+    ],
+)
+async def test_the_nodes_that_there_are_stand_beside_those_that_were_measured(nodes, not_measured, not_checked):
+    where = {"canary": {"name": "op-canary", "namespace": "operators"}}
+    monitor = Monitor(installation(**where), WithNodes(*nodes), None, lambda: None, now=lambda: NOW)
+    found = await monitor._among_nodes(on(("node-1", {})), HOUR)
+    assert found.not_measured == not_measured and found.not_checked.endswith(not_checked)
+
+
 async def test_nothing_is_measured_where_nothing_is_sandboxed_or_it_is_switched_off():
     where = {"canary": {"name": "op-canary", "namespace": "operators"}}
     for settings_ in ({"sandbox": {"mode": "Disabled"}, **where}, {}):
