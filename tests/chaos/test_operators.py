@@ -16,7 +16,7 @@ from chaos.model import Model
 from chaos.plan import Job, Where
 from chaos.world import LIGHT
 from support import cluster
-from support.job_watch import JobWatch, phase
+from support.job_watch import JobWatch, condition, ended, is_true, phase
 
 FAIL_OVER_SECONDS = 20
 END_SECONDS = 600
@@ -117,3 +117,51 @@ def test_a_frozen_leader_is_followed_by_the_other_and_acts_no_more(
 def children(pid: int) -> list[int]:
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
+
+
+@pytest.mark.nightly
+def test_a_job_that_ended_while_no_operator_was_there_has_its_numbers_from_its_claim_when_its_evaluator_is_gone(
+    light: None, model: Model, watch: JobWatch
+) -> None:
+    """As in a night in which first the operator's node is cleaned up, and then the job's."""
+    job = Job("unseen", Where.LIGHT, 4, 1, 2)
+    model.stops[job.name] = 1
+    cluster.apply(*world.inputs(LIGHT.jobs, [job]))
+    submit([job], model)
+    watch.until(LIGHT.jobs, job.name, lambda state: is_true(state, "Running"), what="Running", timeout=END_SECONDS)
+    evaluator, here = f"pod/{job.name}-evaluator-1", f"--namespace={LIGHT.jobs}"
+    with no_operators():
+        model.release(job.name)
+        until = ("--for=jsonpath={.status.phase}=Succeeded", f"--timeout={END_SECONDS}s")
+        cluster.kubectl("wait", evaluator, here, *until, timeout=END_SECONDS + 30)
+        cluster.kubectl("delete", evaluator, here, "--force", "--grace-period=0")
+        assert not ended(cluster.get("aej", job.name, LIGHT.jobs)), "an operator saw how the evaluator ended"
+        calls = len(model.calls_of(job.name))
+    state = watch.finished(LIGHT.jobs, job.name, timeout=END_SECONDS)
+    assert phase(state) == "Succeeded", state["status"]
+    assert state["status"]["attempt"] == 1 and "lostAttempts" not in state["status"]
+    reward = next(entry for entry in state["status"]["aggregates"] if entry["name"] == "gym_reward.reward")
+    assert (reward["value"], reward["count"]) == (job.reward, len(job.rollouts))
+    said = {condition(before, "Running").get("reason") for before in watch.history(LIGHT.jobs, job.name)}
+    assert "ReadingOutcome" in said
+    assert len(model.calls_of(job.name)) == calls, "nothing is collected again"
+
+
+@contextmanager
+def no_operators() -> Iterator[None]:
+    scale_operators(0)
+    try:
+        yield
+    finally:
+        scale_operators(2)
+        LIGHT.leader()
+
+
+def scale_operators(number: int) -> None:
+    """Returns when so many are there."""
+    here = f"--namespace={LIGHT.namespace}"
+    cluster.kubectl("scale", f"deployment/{LIGHT.name}", here, f"--replicas={number}")
+    deadline = time.monotonic() + world.READY_SECONDS
+    while len(LIGHT.operators()) != number:
+        assert time.monotonic() < deadline, f"there are the operators {list(LIGHT.operators())}, not {number}"
+        time.sleep(0.5)
