@@ -257,7 +257,8 @@ class _Decider:
 
     def _follow(self, attempt: Attempt) -> None:
         """The next attempt, once nothing of this one runs any more and its pause is over."""
-        remaining, deletions = cleanup.of_unended(self.observation)
+        # Two evaluators on one journal would be worse than a wait.
+        remaining, left = self._end_pods()
         if not remaining:
             pause = retry.seconds_left(self.draft.data, self.now)
             if pause > 0:
@@ -265,12 +266,8 @@ class _Decider:
             else:
                 self._start(attempt.number + 1)
             return
-        # Two evaluators on one journal would be worse than a wait.
-        self.draft.actions += deletions
-        left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now)
         limit = deadlines.of_pods(self.timeouts)
         if left > 0:
-            self.draft.requeue.append(left)
             self._show_unreported(attempt, remaining, self.draft.until(limit, left))
             return
         words = f"pods of attempt {attempt.number} have not ended within {limit} after their grace period"
@@ -288,13 +285,10 @@ class _Decider:
     def _stop(self, attempt: Attempt, why: Stop) -> None:
         self._show(attempt)
         stop.show_what_there_is(self.draft, self.observation, attempt)
-        remaining, deletions = cleanup.of_unended(self.observation)
-        self.draft.actions += deletions
-        left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now) if remaining else 0.0
+        _, left = self._end_pods()
         if left > 0:
             runs = self.draft.is_true(ConditionType.RUNNING)
             self.draft.set(ConditionType.RUNNING, runs, why.ending, why.ending_words)
-            self.draft.requeue.append(left)
             return
         self.draft.fail(why.reason, stop.message(why, self.observation, self.draft.data))
 
@@ -304,15 +298,21 @@ class _Decider:
             self.draft.data["endedAttempt"] = attempt.number
         if not self.draft.is_true(ConditionType.SUSPENDED):
             stop.show_what_there_is(self.draft, self.observation, attempt)
+        _, left = self._end_pods()
+        if left > 0:
+            words = "spec.suspend is true; the pods are ending"
+            self.draft.set(ConditionType.SUSPENDED, False, RunReason.SUSPENDING, words)
+            return
+        suspension.begin(self.draft)
+
+    def _end_pods(self) -> tuple[list[Manifest], float]:
+        """Has every pod end: those that have not yet, and the seconds for which that is still waited for."""
         remaining, deletions = cleanup.of_unended(self.observation)
         self.draft.actions += deletions
         left = deadlines.seconds_left_to_end(remaining, self.timeouts, self.now) if remaining else 0.0
         if left > 0:
-            words = "spec.suspend is true; the pods are ending"
-            self.draft.set(ConditionType.SUSPENDED, False, RunReason.SUSPENDING, words)
             self.draft.requeue.append(left)
-            return
-        suspension.begin(self.draft)
+        return remaining, left
 
     def _show(self, attempt: Attempt) -> None:
         if attempt.number:
