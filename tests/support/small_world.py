@@ -60,7 +60,8 @@ class ApiServer:
     # As the operator sees it
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        if resource.kind == "RuntimeClass":
+        if not resource.namespaced:
+            # The RuntimeClass, and the job's namespace, which stays.
             return {"metadata": {"name": name}}
         return copy.deepcopy(self._found(resource, name))
 
