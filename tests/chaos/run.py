@@ -16,7 +16,7 @@ from chaos.writes import Writes
 from nhx_gym_operator.api.constants import CONTAINER_EVALUATE, CONTAINER_HOST
 from support import cluster
 from support.cluster import CommandError, Object
-from support.job_watch import JobWatch, ended, phase
+from support.job_watch import JobWatch, condition, ended, phase
 from support.report import describe
 
 PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
@@ -50,6 +50,8 @@ class Hit:
     """Rollouts that were collected from then on; by the model's own count where hosts say whose their calls are."""
     recovered: float | None = None
     """When the job went on, or what was killed worked again."""
+    beside: set[str] = field(default_factory=set)
+    """UIDs of the job's pods when its evaluator was killed."""
 
     @property
     def seconds(self) -> float | None:
@@ -242,7 +244,8 @@ class Player:
         process = node.process_of(pod, _CONTAINERS[part])
         target = node.shim_of(process) if fault.kind in _SHIMS else process
         journal = self._journal(job)
-        hit = Hit(fault, time.monotonic())
+        beside = self._uids_of_pods(job) if fault.kind is Kind.EVALUATOR else set()
+        hit = Hit(fault, time.monotonic(), beside=beside)
         if fault.kind in _PODS:
             patiently(lambda: cluster.delete("pod", pod["metadata"]["name"], _namespace(job), wait=False))
         else:
@@ -265,6 +268,10 @@ class Player:
         ]
         assert found, f"{job.name} has no running {part} while its model is being asked"
         return max(found, key=lambda pod: int(pod["metadata"]["labels"]["evals.nhx.io/attempt"]))
+
+    def _uids_of_pods(self, job: Job) -> set[str]:
+        pods = patiently(lambda: cluster.listed("pods", _namespace(job), {"evals.nhx.io/job-uid": self._uid(job)}))
+        return {pod["metadata"]["uid"] for pod in pods}
 
     def _uid(self, job: Job) -> str:
         return self._last(job)["metadata"]["uid"]
@@ -304,6 +311,8 @@ class Player:
         for hit in self.played.hits:
             if hit.fault.job == job.name and hit.fault.kind is not Kind.MODEL:
                 self._check_collected(job, hit, recorded)
+            if hit.fault.job == job.name and hit.fault.kind is Kind.EVALUATOR:
+                self._check_restarted(job, hit, state["status"])
         self._check_calls(job)
 
     def _check_aggregates(self, job: Job, status: Object) -> None:
@@ -326,6 +335,14 @@ class Player:
         if hit.collected != hit.unfinished:
             words = f"{sorted(hit.unfinished)} were unfinished, and {sorted(hit.collected)} were collected"
             self._problem(job, f"{hit.fault.kind}: {words}")
+
+    def _check_restarted(self, job: Job, hit: Hit, status: Object) -> None:
+        """A killed evaluator's container is started again in its pod, and its hosts go on; the status says so."""
+        if self._uids_of_pods(job) != hit.beside or "lostAttempts" in status:
+            self._problem(job, f"{hit.fault.kind}: that cost {status.get('lostAttempts', 0)} attempts, or a pod")
+        said = [condition(state, "Running") for state in self._watch.history(_namespace(job), job.name)]
+        if not any(c["reason"] == "EvaluatorRestarting" and "exit code 137" in c["message"] for c in said if c):
+            self._problem(job, f"{hit.fault.kind}: the status did not say that it was started again")
 
     def _check_calls(self, job: Job) -> None:
         """Where nothing of the job itself died, each rollout was paid for once."""

@@ -13,7 +13,7 @@ import pytest
 
 from chaos import node, report, world
 from chaos.model import Model
-from chaos.plan import LONG, SHORT, Kind, Plan, make, scaled
+from chaos.plan import LONG, SHORT, Fault, Job, Kind, Plan, Where, make, scaled
 from chaos.run import Played, Player
 from chaos.world import COLOCATED, SANDBOXED
 
@@ -47,6 +47,16 @@ def kept(result: Played) -> None:
 
 def test_a_dozen_jobs_under_every_kind_of_fault_end_with_the_right_answers(light: None, model: Model) -> None:
     kept(played(make(SEED, SHORT), model, "chaos-short", SHORT_SECONDS))
+
+
+def test_an_evaluator_that_is_killed_is_started_again_in_its_pod_and_goes_on_with_its_hosts(
+    light: None, model: Model
+) -> None:
+    """All else that a run of chaos promises of such a job holds too."""
+    jobs = [Job(f"killed-{n}", Where.LIGHT, rows=8, repeats=2, concurrency=2, hosts=n) for n in (1, 2)]
+    faults = [Fault(Kind.EVALUATOR, job.name, after=5) for job in jobs]
+    plan = Plan(SEED, replace(SHORT, light=len(jobs)), jobs, faults)
+    kept(played(plan, model, "chaos-restarts", SHORT_SECONDS))
 
 
 @pytest.mark.chaos

@@ -79,8 +79,9 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def control_plane(folder: Path) -> Iterator[Path]:
-    """Starts the programs in `folder` and gives the path of an administrator's kubeconfig."""
+def control_plane(folder: Path, *settings: str) -> Iterator[Path]:
+    """Starts the programs in `folder`, the API server with these `settings` besides, and gives the path of an
+    administrator's kubeconfig."""
     programs: list[subprocess.Popen[bytes]] = []
     client, peer, api = _free_ports(3)
     kubeconfig = _write_credentials(folder, api)
@@ -122,6 +123,7 @@ def control_plane(folder: Path) -> Iterator[Path]:
             # Nobody makes the default accounts here.
             "--disable-admission-plugins=ServiceAccount",
             "--endpoint-reconciler-type=none",
+            *settings,
         )
         _wait_until_ready(f"https://127.0.0.1:{api}/readyz", programs, folder)
         start(

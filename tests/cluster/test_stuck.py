@@ -10,14 +10,14 @@ import base64
 import os
 import signal
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
 
 from cluster.control_plane import node_controllers
 from cluster.test_admission import WEBHOOKS, answering
-from cluster.world import LIMIT_RANGES, WAIT_SECONDS
+from cluster.world import LIMIT_RANGES, WAIT_SECONDS, condition
 from nhx_gym_operator.api.wire.endpoints import Progress, Stage
 from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE
 from nhx_gym_operator.client.jobs import Job
@@ -287,6 +287,40 @@ async def test_a_node_that_is_drained(world, operator):
     await world.kill(EVALUATOR)
     await find_no_outcome(world)
     await until_seen(world, "A node is drained")
+
+
+async def ends(world, restarts: int, state: dict | None = None) -> None:
+    """The evaluator's container is out of memory now, having been started again so often; it is in this state since."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    end = ended("OOMKilled", 137)["terminated"] | {"finishedAt": now}
+    shown = {"name": "agent-evaluate", "restartCount": restarts, "ready": False}
+    shown |= {"state": state, "lastState": {"terminated": end}} if state else {"state": {"terminated": end}}
+    of_image = {"image": "x", "imageID": f"x@sha256:{'0' * 64}"}
+    status = {"phase": "Running", "containerStatuses": [shown | of_image]}
+    await world.api.patch_status(PODS, world.namespace, EVALUATOR, {"status": status})
+
+
+async def test_an_evaluator_that_is_killed_again_and_again(world, operating, reporting):
+    """Twice it is started again where it was; the third end loses the attempt, of which one is borne."""
+    with operating():
+        await reporting(backoffLimit=6)
+        await ends(world, 0)
+        job = await until_seen(world, "The evaluator runs out of memory")
+        assert "time 1 of 2 at most; 1 of 10 rollouts are recorded and stay" in Job(job).cause["message"]
+        await ends(world, 1, RUNNING)
+        await world.until_phase("Running")
+        again = await world.until_condition("Running", "Collecting")
+        assert (
+            "was started again in its pod (time 1), after OOMKilled, exit code 137"
+            in condition(again, "Running")["message"]
+        )
+        assert "lostAttempts" not in again["status"]
+        await ends(world, 1, {"waiting": {"reason": "CrashLoopBackOff"}})
+        await until_seen(world, "The evaluator runs out of memory")
+        await ends(world, 2)
+        lost = await until_seen(world, "The evaluator runs out of memory again and again")
+        assert lost["status"]["lostAttempts"] == 1
+        assert "it ended 3 times in its place" in condition(lost, "Running")["message"]
 
 
 async def test_a_gym_host_that_runs_out_of_memory(world, operating, reporting):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from chaos import node
 from devcluster.images.building import reference
 from devcluster.settings import NODE_IP
 from e2e import bundled, manifests, runs, sdk_alone
@@ -23,6 +24,7 @@ from e2e.runs import Run, tree_of
 from e2e.sdk_alone import SdkRun
 from e2e.stage import idle_scenario, scenario
 from e2e.world import World
+from nhx_gym_operator.api.constants import CONTAINER_EVALUATE
 from support import cluster
 from support.cluster import ROOT, CommandError, Object
 from support.job_watch import condition, is_true, phase
@@ -75,6 +77,42 @@ def replaced_children(world: World) -> Run:
     }
     cluster.delete("aej", "replaced", RUNC.jobs)
     return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts | {"left": _left(RUNC.jobs, uid)})
+
+
+@scenario
+def evaluator_killed(world: World) -> Run:
+    """In the middle of its run, with its host beside it."""
+    return _evaluator_killed(world, manifests.mcqa_job(RUNC.jobs, "killed", port=SLOW_PORT, concurrency=1), "evaluator")
+
+
+@scenario
+def evaluator_killed_colocated(world: World) -> Run:
+    """With Gym in it, and what it recorded on an emptyDir."""
+    job = manifests.mcqa_job(COLOCATED.jobs, "killed", port=SLOW_PORT, concurrency=1)
+    job["spec"]["results"] = {"emptyDir": {}}
+    return _evaluator_killed(world, job, "colocated")
+
+
+def _evaluator_killed(world: World, job: Object, role: str) -> Run:
+    """Its container's first process, and with it all others of the container."""
+    cluster.apply(job)
+    midway = _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
+    namespace, _ = runs.key_of(job)
+    pods = {
+        pod["metadata"]["labels"]["evals.nhx.io/role"]: pod for pod in pods_of(namespace, midway["metadata"]["uid"])
+    }
+    node.kill(node.process_of(pods[role], CONTAINER_EVALUATE))
+    since = time.monotonic()
+    named = _until(world, job, _is_restarting, "the reason EvaluatorRestarting", STATUS_SECONDS)
+    seconds = time.monotonic() - since
+    facts = {"before": [pod["metadata"]["uid"] for pod in pods.values()], "named": condition(named, "Running")}
+    run = runs.succeeded(world, job, **facts, seconds=seconds, **{"rollouts before": _recorded(midway)})
+    journal = _read_claim(namespace, "killed-results", "cat journal.jsonl") if run.bundle else ""
+    return replace(run, facts=run.facts | {"journal": journal})
+
+
+def _is_restarting(state: Object) -> bool:
+    return condition(state, "Running")["reason"] == "EvaluatorRestarting"
 
 
 @scenario

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class Stuck:
     """From its making until the state was in the status."""
     explained: str
     end: Object
+    states: list[Object] = field(default_factory=list)
+    """All that it went through, where its end was waited for."""
 
 
 @idle_scenario
@@ -87,9 +89,10 @@ def _stuck(world: World, name: str, state: str, *, job: Object | None = None, **
             seconds = time.monotonic() - since
             explained = runs.nhx(world, "explain", name, f"--namespace={namespace}")
             end = world.watch.finished(namespace, name, timeout=END_SECONDS)
+            states = world.watch.history(namespace, name)
     finally:
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
-    return Stuck(state, seen, seconds, explained, end)
+    return Stuck(state, seen, seconds, explained, end, states)
 
 
 @contextmanager

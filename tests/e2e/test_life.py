@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -56,6 +57,37 @@ def test_no_rollout_that_was_recorded_is_paid_for_again(replaced_children: Run) 
     assert replaced_children.facts["rollouts before"] >= 2
     calls = sum(count for row, count in replaced_children.facts["calls"].items() if row != "None")
     assert ROLLOUTS <= calls <= ROLLOUTS + 2
+
+
+@pytest.mark.parametrize("story", ["evaluator_killed", "evaluator_killed_colocated"])
+def test_an_evaluator_that_was_killed_midway_is_named_and_started_again_in_its_pod_and_its_host_goes_on(
+    story: str, request: pytest.FixtureRequest
+) -> None:
+    run: Run = request.getfixturevalue(story)
+    assert run.facts["rollouts before"] < ROLLOUTS and run.facts["seconds"] < 60
+    assert run.facts["named"]["status"] == "False" and "exit code 137" in run.facts["named"]["message"]
+    assert {pod["metadata"]["uid"] for pod in run.pods} == set(run.facts["before"])
+    restarts = {s["name"]: s["restartCount"] for pod in run.pods for s in pod["status"]["containerStatuses"]}
+    assert restarts.pop("agent-evaluate") == 1 and not any(restarts.values())
+    assert run.status["attempt"] == 1 and "lostAttempts" not in run.status
+
+
+@pytest.mark.parametrize("story", ["evaluator_killed", "evaluator_killed_colocated"])
+def test_it_goes_on_from_what_it_had_recorded_and_ends_with_the_same_numbers(
+    story: str, mcqa_runc: Run, request: pytest.FixtureRequest
+) -> None:
+    run: Run = request.getfixturevalue(story)
+    assert run.status["progress"]["summary"] == f"{ROLLOUTS}/{ROLLOUTS}"
+    values = {name: aggregate["value"] for name, aggregate in run.aggregates.items()}
+    assert values == pytest.approx({name: aggregate["value"] for name, aggregate in mcqa_runc.aggregates.items()})
+    left = re.search(rf"(\d+) of {ROLLOUTS} rollouts are to be collected", run.logs["agent-evaluate"])
+    assert left and int(left[1]) <= ROLLOUTS - run.facts["rollouts before"]
+
+
+def test_an_evaluator_that_was_killed_midway_has_recorded_each_rollout_once(evaluator_killed: Run) -> None:
+    lines = [json.loads(line) for line in evaluator_killed.facts["journal"].splitlines()]
+    results = [line["record"] for line in lines if line["record"]["kind"] == "result"]
+    assert len(results) == len({(result["task"], result["rollout"]) for result in results}) == ROLLOUTS
 
 
 def test_a_job_of_two_hosts_that_loses_one_midway_has_each_rollout_once(two_hosts: Run) -> None:

@@ -7,6 +7,7 @@ import pytest
 from e2e.runs import Run
 from e2e.stuck import NAMED_SECONDS, Stuck
 from support import stuck
+from support.job_watch import condition
 
 SCENARIOS = ("image_missing", "no_node_fits", "claim_never_binds", "evaluator_out_of_memory")
 
@@ -27,6 +28,16 @@ def test_a_state_is_named_within_a_minute_and_ended_by_its_deadline(found: Stuck
 def test_explain_begins_with_the_state_and_says_what_to_do(found: Stuck) -> None:
     lines = " ".join(found.explained.split())
     assert f"{stuck.state(found.state).reason}: " in lines and stuck.state(found.state).advised in lines
+
+
+def test_an_evaluator_that_runs_out_of_memory_again_and_again_loses_its_attempts(
+    evaluator_out_of_memory: Stuck,
+) -> None:
+    again = "The evaluator runs out of memory again and again"
+    lost = [state for state in evaluator_out_of_memory.states if stuck.is_seen(again, state)]
+    assert lost and lost[0]["status"]["lostAttempts"] == 1
+    assert evaluator_out_of_memory.end["status"]["lostAttempts"] == 2
+    assert "it ended 2 times in its place" in condition(evaluator_out_of_memory.end, "Failed")["message"]
 
 
 @pytest.mark.nightly

@@ -266,3 +266,11 @@ STARTED_PODS = (
 )
 TOLD_TO_END = outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message="told to end")
 """The last word of an evaluator that is taken down in the middle of its run."""
+
+
+def started_again(of: Workload, state: Manifest, restarts: int, *, code: int = 137, phase: str = "Running") -> Manifest:
+    """An evaluator's pod whose container the kubelet has started again so often, or is about to."""
+    pod = evaluator(of, states={"agent-evaluate": state}, phase=phase, ip="192.0.2.7")
+    last = ended(code, reason="OOMKilled") if restarts or "waiting" in state else {}
+    pod["status"]["containerStatuses"][0] |= {"restartCount": restarts, "lastState": last}
+    return pod

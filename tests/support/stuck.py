@@ -348,13 +348,31 @@ STATES = (
     State(
         "The evaluator runs out of memory",
         "Starting",
-        "EvaluatorLost: pod … ended without an outcome: OOMKilled, exit code 137; attempt … follows at …",
+        "EvaluatorRestarting: the evaluator ended without an outcome: OOMKilled, exit code 137; it … started again in "
+        "its pod, time … of … at most…",
         "its limit is too low for the results that it holds at a time",
+        "raise the chart's `resources.evaluator` (colocated: `resources.gymTasks`)",
+        "needs more memory",
+        "the third such end in a pod loses the attempt (with a `backoffLimit` of 1 the second): next row",
+        ("BackoffLimitExceeded",),
+        (
+            f"{_E2E}test_a_state_is_named_within_a_minute_and_ended_by_its_deadline",
+            f"{_CLUSTER}test_an_evaluator_that_is_killed_again_and_again",
+        ),
+    ),
+    State(
+        "The evaluator runs out of memory again and again",
+        "Starting",
+        "EvaluatorLost: pod … ended without an outcome: OOMKilled, exit code 137…; attempt … follows at …",
+        "as above; before Kubernetes 1.35 an evaluator is not started again in its pod, and this is seen at once",
         "raise the chart's `resources.evaluator` (colocated: `resources.gymTasks`)",
         "needs more memory",
         _ATTEMPTS,
         ("BackoffLimitExceeded",),
-        (f"{_E2E}test_a_state_is_named_within_a_minute_and_ended_by_its_deadline",),
+        (
+            f"{_E2E}test_an_evaluator_that_runs_out_of_memory_again_and_again_loses_its_attempts",
+            f"{_CLUSTER}test_an_evaluator_that_is_killed_again_and_again",
+        ),
     ),
     State(
         "A gym host runs out of memory",

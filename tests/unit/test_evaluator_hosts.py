@@ -305,3 +305,15 @@ async def test_what_a_host_lacked_is_kept_for_the_end_when_none_is_waited_for_an
         known.close()
         assert known.progress.message == ""
         assert known.missed == ["gym host 1 could not start Gym: no such agent; see gym_run/gym_env.host-1.log"]
+
+
+async def test_a_ready_host_that_says_so_again_is_the_same_host_and_one_that_was_lost_has_to_answer_first() -> None:
+    async with registry(None) as hosts_of_job:
+        ready = HostRegistration(ordinal=0, state=HostState.READY, boot_id="a")
+        hosts_of_job.register(ready, ADDRESS)
+        (host,) = hosts_of_job.ready()
+        hosts_of_job.register(ready, ADDRESS)
+        assert hosts_of_job.ready() == [host] and hosts_of_job.ready()[0] is host
+        hosts_of_job._lose(host)
+        hosts_of_job.register(ready, ADDRESS)
+        assert hosts_of_job.ready() == []

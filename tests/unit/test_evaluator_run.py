@@ -1238,3 +1238,37 @@ async def test_an_evaluator_that_is_started_again_after_its_end_says_the_same_an
         again = await asyncio.wait_for(w.evaluation(plan).run(), 60)
     assert again == outcome == decode_outcome(w.paths.termination_log.read_bytes())
     assert len(w.hosts[0].rollouts) == 10
+
+
+async def test_an_evaluator_that_is_started_again_midway_finds_its_hosts_and_collects_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        host, plan = w.hosts[0], w.plan(ROWS)
+        w.model.wrong = frozenset({"3"})
+        host.delay_s = 0.3
+        first = w.evaluation(plan)
+        work = asyncio.create_task(finish(first, host))
+        async with asyncio.timeout(60):
+            while first.progress.done < 3:
+                await asyncio.sleep(0.01)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        recorded = first.progress.done
+        # As a process leaves it that is killed while it writes the bundle.
+        left = w.paths.attempt(1) / ".whole-left"
+        left.mkdir()
+
+        again = w.evaluation(plan)
+        rest = asyncio.create_task(again.run())
+        host.evaluator = await evaluator_url(again)
+        # As it does every few seconds: not from its start, and by the boot id that it had.
+        await host.register()
+        outcome = await asyncio.wait_for(rest, 120)
+    assert (outcome.state, outcome.progress.attempt, outcome.progress.done) == ("Complete", 1, 10)
+    assert outcome.aggregates[0].value == pytest.approx(0.8)
+    assert len(host.rollouts) <= 10 + plan.target.concurrency and recorded >= 3
+    assert not left.exists()
+    lines = (json.loads(line)["record"] for line in w.paths.journal.read_text().splitlines())
+    results = [(each["task"], each["rollout"]) for each in lines if each["kind"] == "result"]
+    assert sorted(results) == ALL, "each is recorded once"

@@ -161,6 +161,17 @@ def test_what_reads_a_lost_evaluators_outcome_sees_its_claim_and_nothing_else():
         assert "runtimeClassName" not in pod["spec"]
 
 
+def test_only_an_evaluator_is_started_again_in_its_place_and_only_where_the_cluster_can():
+    for build, of in ((pods.evaluator_pod, sandboxed), (pods.colocated_pod, colocated)):
+        assert not {"restartPolicy", "restartPolicyRules"} & main_container(build(of())).keys()
+        container = main_container(build(of(restarts=True)))
+        (rule,) = container["restartPolicyRules"]
+        assert container["restartPolicy"] == "Never" and rule["action"] == "Restart"
+        assert rule["exitCodes"] == {"operator": "NotIn", "values": [0, 1, 128]}
+    for pod in (pods.host_pod(sandboxed(restarts=True), 0), pods.outcome_pod(sandboxed(restarts=True))):
+        assert all("restartPolicyRules" not in container for container in containers(pod))
+
+
 def test_images_start_by_their_own_init(pod):
     for container in containers(pod):
         assert "command" not in container

@@ -228,6 +228,9 @@ class RunReason(StrEnum):
     """The volume with the results takes nothing more; the message names it and its size."""
     EVALUATION_FAILED = "EvaluationFailed"
     """The evaluator ended with an error of another kind; the message is its own."""
+    EVALUATOR_RESTARTING = "EvaluatorRestarting"
+    """The evaluator's container ended without an outcome and is started again in its pod; it goes on from its journal,
+    with the gym hosts that are there."""
     EVALUATOR_LOST = "EvaluatorLost"
     """The evaluator pod vanished or was killed before it wrote an outcome, or its node was too busy to start Gym."""
     READING_OUTCOME = "ReadingOutcome"

@@ -32,6 +32,10 @@ requests a second."""
 LOGIN_SECONDS = 240
 """kopf asks for credentials again after so long: a service account's token is renewed in its file."""
 
+RESTARTS_SINCE = (1, 34)
+"""From here on an API server knows `restartPolicyRules` of a container. Without the feature ContainerRestartRules, on
+by default from 1.35, it leaves them out; an older one refuses the pod."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -156,7 +160,8 @@ class Operator:
 
     async def _start(self, **_: Any) -> None:
         self._api = KubeClient(self._configuration, self._may_write())
-        self._reconciler = Reconciler(await self._with_api_address(self._api), self._api, now=self._api.clock.now)
+        installation = await self._with_restarts(await self._with_api_address(self._api), self._api)
+        self._reconciler = Reconciler(installation, self._api, now=self._api.clock.now)
         await self._reconciler.caches.prime(self._api)
         port = self._installation.settings.metrics_port
         if port is not None:
@@ -203,6 +208,14 @@ class Operator:
             logger.warning("The API server's own address is not known: %s", error)
             return self._installation
         return replace(self._installation, api=addresses)
+
+    async def _with_restarts(self, installation: Installation, api: KubeClient) -> Installation:
+        """Where the API server is too old, or does not say, a lost evaluator is followed by another attempt."""
+        try:
+            return replace(installation, restarts=await api.release() >= RESTARTS_SINCE)
+        except ApiError as error:
+            logger.warning("The API server's version is not known: %s", error)
+            return installation
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Without the reconciler the process is of no use: it ends, and is started again."""

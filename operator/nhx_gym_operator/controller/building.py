@@ -7,6 +7,7 @@ from typing import Any
 from ..api.constants import Placement
 from ..workloads.workload import Workload
 from .observation import Observation
+from .policies import restarts
 
 
 def workload_of(observation: Observation, status: dict[str, Any], attempt: int) -> Workload:
@@ -27,4 +28,5 @@ def workload_of(observation: Observation, status: dict[str, Any], attempt: int) 
         api=installation.api,
         dataset=inputs.dataset if inputs else None,
         environment=inputs.environment if inputs else None,
+        restarts=installation.restarts and restarts.are_wanted(job.spec),
     )

@@ -411,7 +411,7 @@ class _Decider:
             status_fields.show_progress(self.draft, progress)
         if self._is_sandboxed:
             self._show_sandbox(attempt, workload.hosts)
-        running.show(self.draft, progress)
+        running.show(self.draft, self.observation, attempt, self.now)
         images = self.draft.data.get("ran", {}).get("images", {})
         self.draft.poll = progress_source.find(self.observation, attempt.evaluator, images)
         self._keep_up(attempt, workload)

@@ -217,6 +217,14 @@ class KubeClient:
         query = {"fieldManager": FIELD_MANAGER}
         return await self._request("PATCH", path, body=patch, query=query, content_type=_MERGE_PATCH)
 
+    async def release(self) -> tuple[int, int]:
+        """The API server's version, as (1, 35), from `GET /version`; some clusters call a minor one `35+`."""
+        answer = await self._request("GET", "/version")
+        try:
+            return int(answer["major"]), int(answer["minor"].rstrip("+"))
+        except (KeyError, ValueError):
+            return 0, 0
+
     async def own_address(self) -> tuple[str, int] | None:
         """Where the API server says that it is reached (`serverAddressByClientCIDRs` of `GET /api`), which is an
         address of a node where the Service is none. None if it names no IP address."""

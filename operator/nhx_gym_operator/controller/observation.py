@@ -57,6 +57,8 @@ class Observation:
     pod_events: tuple[PodEvent, ...] = ()
     progress: Progress | None = None
     """The evaluator's last answer to this process, of whatever attempt."""
+    progress_life: str = ""
+    """Which process of the evaluator's answered (`podview.life`). Empty: not known."""
     refusal: PodsRefused | None = None
     namespace_ends: bool = False
     """The namespace is being deleted: its pods go first, the job only when they are gone. Asked once pods end."""
@@ -118,6 +120,8 @@ class ProgressSource:
     token: str = field(repr=False)
     images: Mapping[str, str] = field(default_factory=dict)
     """Image digest by role, for the evaluator to write down: it cannot know them."""
+    life: str = ""
+    """Which process of the evaluator's is asked."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,9 @@ class Observer:
         self._inputs = inputs
         self._standing = standing
 
-    async def observe(self, raw: Manifest, progress: Progress | None, refusal: PodsRefused | None) -> Observation:
+    async def observe(
+        self, raw: Manifest, progress: Progress | None, refusal: PodsRefused | None, progress_life: str = ""
+    ) -> Observation:
         """Everything about the job `raw`. Raises `ApiError` if a read fails for another reason than that
         the object is absent or forbidden."""
         job, invalid = parse_job(raw)
@@ -67,6 +69,7 @@ class Observer:
             ghosts=tuple(pod for pod in self._caches.ghosts(uid) if _is_child(pod, namespace, uid)),
             pod_events=self._events_of(pods),
             progress=progress,
+            progress_life=progress_life,
             refusal=refusal,
             namespace_ends=not is_over and _loses_pods(job, pods) and await self._inputs.namespace_ends(namespace),
             invalid=invalid,

@@ -8,6 +8,7 @@ from typing import Any
 from ..api.constants import Role
 from ..api.pod_facts import attempt as attempt
 from ..api.pod_facts import condition as condition
+from ..api.pod_facts import container as container_of
 from ..api.pod_facts import ordinal as ordinal
 from ..api.pod_facts import role, state, statuses
 from .clock import parse_time
@@ -68,8 +69,54 @@ def created(pod: Manifest) -> datetime:
     return parse_time(pod["metadata"]["creationTimestamp"])
 
 
+def _status(pod: Manifest, container: str) -> dict[str, Any]:
+    return next((status for status in statuses(pod) if status["name"] == container), {})
+
+
 def terminated(pod: Manifest, container: str) -> dict[str, Any] | None:
     return state(pod, container).get("terminated")
+
+
+def last_end(pod: Manifest, container: str) -> dict[str, Any] | None:
+    """How the container ended before it was, or is to be, started again in its place."""
+    status = _status(pod, container)
+    return (status.get("lastState") or {}).get("terminated")
+
+
+def latest_end(pod: Manifest, container: str) -> dict[str, Any] | None:
+    """How it ended last, whether or not it was started again."""
+    return terminated(pod, container) or last_end(pod, container)
+
+
+def restarts(pod: Manifest, container: str) -> int:
+    """How often the container was started again in this pod."""
+    return _status(pod, container).get("restartCount", 0)
+
+
+def deaths(pod: Manifest, container: str) -> int:
+    """How often the container has ended in this pod."""
+    return restarts(pod, container) + bool(not is_running(pod, container) and latest_end(pod, container))
+
+
+def life(pod: Manifest, container: str) -> str:
+    """Tells the container's present process from those before it."""
+    return f"{uid(pod)}/{restarts(pod, container)}"
+
+
+def is_started_again(pod: Manifest, container: str) -> bool:
+    """Whether the kubelet does that after the container's latest end, by the rules that the API server has kept of
+    those that were asked for."""
+    ended = latest_end(pod, container)
+    if ended is None or has_ended(pod) or is_terminating(pod):
+        return False
+    rules = (container_of(pod, container) or {}).get("restartPolicyRules") or ()
+    return any(_fits(rule, ended.get("exitCode")) for rule in rules)
+
+
+def _fits(rule: Manifest, code: int | None) -> bool:
+    codes = rule.get("exitCodes") or {}
+    is_in = code in (codes.get("values") or ())
+    return rule.get("action") == "Restart" and is_in == (codes.get("operator") == "In")
 
 
 def is_running(pod: Manifest, container: str) -> bool:
@@ -77,7 +124,7 @@ def is_running(pod: Manifest, container: str) -> bool:
 
 
 def has_started(pod: Manifest, container: str) -> bool:
-    return bool({"running", "terminated"} & state(pod, container).keys())
+    return bool({"running", "terminated"} & state(pod, container).keys()) or bool(last_end(pod, container))
 
 
 def waiting(pod: Manifest) -> list[tuple[str, dict[str, Any]]]:

@@ -30,9 +30,14 @@ class ProgressPoller:
         self._changed = changed
         self._sources: dict[str, ProgressSource] = {}
         self._answers: dict[str, Progress] = {}
+        self._lives: dict[str, str] = {}
 
     def latest(self, uid: str) -> Progress | None:
         return self._answers.get(uid)
+
+    def life(self, uid: str) -> str:
+        """Of which process (`ProgressSource.life`) the latest answer is."""
+        return self._lives.get(uid, "")
 
     def watch(self, uid: str, source: ProgressSource | None) -> None:
         """Starts or, with None, ends asking. The last answer stays."""
@@ -44,6 +49,7 @@ class ProgressPoller:
     def forget(self, uid: str) -> None:
         self._sources.pop(uid, None)
         self._answers.pop(uid, None)
+        self._lives.pop(uid, None)
 
     async def run(self) -> None:
         """Never returns."""
@@ -74,7 +80,8 @@ class ProgressPoller:
         if uid not in self._sources:
             return
         before, self._answers[uid] = self._answers.get(uid), answer
-        if before is None or _without_counts(before) != _without_counts(answer):
+        life, self._lives[uid] = self._lives.get(uid), source.life
+        if life != source.life or before is None or _without_counts(before) != _without_counts(answer):
             self._changed(uid)
 
 

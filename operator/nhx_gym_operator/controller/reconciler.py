@@ -117,7 +117,8 @@ class Reconciler:
         if not managed_by.is_ours(raw):
             return None
         refusal = self._refusals[uid][1] if uid in self._refusals else None
-        observation = await self._observer.observe(raw, self._poller.latest(uid), refusal)
+        progress, life = self._poller.latest(uid), self._poller.life(uid)
+        observation = await self._observer.observe(raw, progress, refusal, life)
         decision = decide(observation, self._now())
         self._poller.watch(uid, decision.poll)
         self._pass_on(raw["metadata"]["namespace"], decision.staged)

@@ -125,11 +125,13 @@ class Settings(WorkloadOptions):
 
 @dataclass(frozen=True)
 class Installation:
-    """What one running operator knows from its start: settings, key, and where the API is."""
+    """What one running operator knows from its start: settings, key, where the API is and what it can do."""
 
     settings: Settings
     key: bytes = field(repr=False)
     api: ApiAddresses = field(default_factory=ApiAddresses)
+    restarts: bool = False
+    """Whether the API server takes pods that ask for one container to be started again. Whether it is, the pod says."""
 
 
 def load_installation(environ: Mapping[str, str] = os.environ) -> Installation:

@@ -3,7 +3,7 @@
 What is relied on of the launcher in the host pod:
 it listens, then posts `HostRegistration` with its own job token when it starts (`STARTING`, from where the
 startup timeout counts) and again as `READY` or `FAILED`; a launcher that restarts has another `boot_id` and
-registers again.
+registers again. One that is ready says so every few seconds, to an evaluator that was started again too.
 
 A job with several hosts goes on as long as one of them takes rollouts or may still come to it.
 """
@@ -127,6 +127,7 @@ class HostRegistry:
         """Take in one registration, which came from the address `peer`. Raises `KeyError` for an ordinal
         that the job does not have."""
         slot = self._slots[registration.ordinal]
+        known = slot.boot_id == registration.boot_id and slot.state is registration.state
         if registration.boot_id != slot.boot_id:
             slot.boot_id, slot.host, slot.lost, slot.killed = registration.boot_id, None, None, None
             slot.silent_since = None
@@ -139,11 +140,15 @@ class HostRegistry:
         self._remember(registration)
         if registration.state is HostState.FAILED:
             self._fail(slot, registration)
+        elif registration.state is HostState.READY and slot.lost is not None:
+            # It is there, which does not say that it answers.
+            slot.next_probe = 0.0
         elif registration.state is HostState.READY and slot.host is None:
             token = self.tokens[registration.ordinal]
             slot.host = Host(registration.ordinal, registration.boot_id, slot.url, token)
             slot.failure = None
-        log.info("host %d is %s", registration.ordinal, registration.state)
+        if not known:
+            log.info("host %d is %s", registration.ordinal, registration.state)
         self._say()
         self._hand_out()
         self._changed.set()

@@ -25,6 +25,7 @@ from .versions import SDK_PACKAGE, deciding_versions
 
 MANIFEST = "run.json"
 TASKS = "tasks.jsonl"
+_SCRATCH = ".whole-"
 BUNDLE_LISTS = (TASKS, "trials.jsonl", "scores.jsonl")
 
 
@@ -110,7 +111,10 @@ def _write_lists(result: AgentEvalResult, work_dir: Path) -> None:
 
 def _persist(whole: AgentEvalResult, files: _Parts, work_dir: Path) -> None:
     """The bundle in its place: what the SDK writes of the whole, the lists of all parts, and at last the manifest."""
-    with tempfile.TemporaryDirectory(prefix=".whole-", dir=work_dir) as scratch:
+    for left in work_dir.glob(f"{_SCRATCH}*"):
+        # Of a process that was killed here.
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=work_dir) as scratch:
         written = Path(scratch)
         page = whole.persist(written).dashboard_path
         manifest = json.loads((written / MANIFEST).read_bytes())

@@ -39,6 +39,8 @@ from .output import Kept, Output, secrets_in
 from .server import HostServer
 
 WATCH_INTERVAL_S = 0.5
+TELL_AGAIN_S = 5.0
+"""Between two words of a ready host that it is ready."""
 REPORT_DEADLINE_S = 20.0
 """How long a failure is tried to be told before the process ends anyway."""
 _STARTUP_SHARE = 0.97
@@ -119,7 +121,7 @@ class Launcher:
         self._server.gym = self._gym
         await self._register(HostState.READY)
         print(f"gym-host: ready after {time.monotonic() - started:.1f} s", flush=True)
-        await self._watch()
+        await self._watch_and_tell()
 
     async def _start_gym(self) -> None:
         staged = None
@@ -159,6 +161,22 @@ class Launcher:
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
             self._gym.check()
+
+    async def _watch_and_tell(self) -> None:
+        telling = asyncio.create_task(self._keep_telling())
+        try:
+            await self._watch()
+        finally:
+            telling.cancel()
+
+    async def _keep_telling(self) -> None:
+        """An evaluator that was started again knows of no host. That one is away for a while is no matter of ours."""
+        while True:
+            await asyncio.sleep(TELL_AGAIN_S)
+            try:
+                await self._register(HostState.READY, deadline_s=TELL_AGAIN_S)
+            except EvaluatorError as unheard:
+                print(f"gym-host: {unheard}", flush=True)
 
     async def _register(self, state: HostState, message: str = "", *, deadline_s: float | None = None) -> None:
         await self._evaluator.register(

@@ -197,6 +197,7 @@ def _evaluating_pod(workload: Workload, *, image: str, resources: Manifest, user
         env=[*user_env, plan],
         mounts=mounts,
         ports=[EVALUATOR_PORT],
+        again=workload.restarts,
     )
     return podspec.pod(
         workload,

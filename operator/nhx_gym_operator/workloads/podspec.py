@@ -12,6 +12,7 @@ from ..api import pod_rules
 from ..api.constants import Role
 from ..api.object_store import SECRET_MODE
 from ..api.wire.plans import NODE_ADDRESSES_ENV
+from ..api.wire.reports import FINAL_EXIT_CODES
 from .options import EPHEMERAL_STORAGE, PodOptions, WorkloadOptions
 from .workload import Workload
 
@@ -22,6 +23,16 @@ SHUTDOWN_MARGIN_SECONDS = 30
 """Between the end of Gym's own shutdown grace and the kubelet's kill: time to write the outcome."""
 
 _KEEP = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+_AGAIN: Manifest = {
+    "restartPolicy": "Never",
+    "restartPolicyRules": [
+        {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": list(FINAL_EXIT_CODES)}},
+    ],
+}
+"""On by default from Kubernetes 1.35 (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
+A 1.34 without the feature drops both fields; older ones refuse a pod with them."""
 
 
 def pod(
@@ -70,9 +81,11 @@ def container(
     mounts: Sequence[Manifest] = (),
     ports: Sequence[int] = (),
     log_speaks: bool = False,
+    again: bool = False,
 ) -> Manifest:
     """A container that runs `python -m <module> <command>` under the image's init. With `log_speaks` its last log
-    lines are its message where it wrote none itself; what evaluates or hosts always writes its own."""
+    lines are its message where it wrote none itself; what evaluates or hosts always writes its own. With `again` it is
+    started again in its place where it did not come to an end of its own, if the cluster can."""
     return pod_rules.container(
         name,
         image=image,
@@ -83,6 +96,7 @@ def container(
         terminationMessagePolicy="FallbackToLogsOnError" if log_speaks else "File",
         mounts=mounts,
         ports=[{"containerPort": port, "protocol": "TCP"} for port in ports],
+        **(_AGAIN if again else {}),
     )
 
 

@@ -70,6 +70,8 @@ class Workload:
     dataset: ConfigMapFiles | StagedFiles | None = None
     """One file; None for a bundled dataset."""
     environment: StagedFiles | None = None
+    restarts: bool = False
+    """Whether the evaluator's container is to be started again in its pod, by `restartPolicyRules`."""
 
     @property
     def evaluator_url(self) -> str:

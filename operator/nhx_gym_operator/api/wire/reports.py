@@ -18,6 +18,9 @@ TERMINATION_LIMIT_BYTES = 4096
 GATE_OPEN_EXIT_CODE = 3
 """How the container `sandbox-gate` ends when it reached what it must not; any other failure is one
 without a verdict."""
+FINAL_EXIT_CODES = (0, 1, 128)
+"""After which `agent-evaluate` is not started again in its pod: it ended by itself, with an outcome or Python's own
+error, or the runtime could not run its command (StartError)."""
 NO_OUTCOME_EXIT_CODE = 3
 """How the container `read-outcome` ends when the results hold the job's journal and no outcome that is final."""
 NO_RECORDS_EXIT_CODE = 4

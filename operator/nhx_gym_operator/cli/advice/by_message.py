@@ -164,7 +164,7 @@ def lines_for(job: Job, reason: str, message: str, errors: str) -> tuple[str, ..
     found = ADVICE.get(reason, UNKNOWN)
     if reason == RunReason.MODEL_UNAVAILABLE:
         found = next((better for words, better in _MODEL_WORDS if words.search(message)), found)
-    if reason in (PodReason.UNSCHEDULABLE, RunReason.EVALUATOR_LOST):
+    if reason in (PodReason.UNSCHEDULABLE, RunReason.EVALUATOR_RESTARTING, RunReason.EVALUATOR_LOST):
         found = next((better for words, better in _POD_WORDS if words.search(message)), found)
     if reason == AcceptedReason.SANDBOX_UNAVAILABLE and not job.finished:
         found = (*(line for line in found if line != AGAIN), GOES_ON)

@@ -257,6 +257,11 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
         AGAIN,
     ),
     RunReason.EVALUATION_FAILED: (LOGS, AGAIN),
+    RunReason.EVALUATOR_RESTARTING: (
+        "Nothing needs to be done at first: it goes on where it was. What it logged last: `kubectl nhx logs {job} -n "
+        "{namespace}`, and before its end: `kubectl logs -n {namespace} -c agent-evaluate --previous -l "
+        "evals.nhx.io/job-uid={uid}`.",
+    ),
     RunReason.EVALUATOR_LOST: (
         "Nothing needs to be done while attempts are left: the next one collects only what is missing.",
         "If the job has failed: see how its pods ended, above, and whether nodes went away: `kubectl get nodes`.",

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...api.conditions import PodReason, SandboxReason
-from ...api.constants import CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
+from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
 from ...api.pod_rules import CONTAINER_SECURITY
 from ...api.wire.endpoints import Progress, Stage
 from ...api.wire.plans import HOST_PLAN_ENV, HostPlan
@@ -25,7 +25,7 @@ from .. import podview
 from ..attempt import Attempt
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
-from . import backoff, deadlines, lost_hosts
+from . import backoff, deadlines, lost_hosts, restarts
 
 Manifest = dict[str, Any]
 
@@ -89,7 +89,7 @@ def find_fault(observation: Observation, attempt: Attempt, now: datetime) -> Fau
 def readiness(observation: Observation, attempt: Attempt, now: datetime) -> Readiness:
     """How far the hosts are, from the evaluator if it answers, else from the host pods. The first that is ready takes
     rollouts, so from then on there is a sandbox."""
-    progress = observation.progress_of(attempt.number)
+    progress = restarts.answer(observation, attempt)
     if progress and (progress.stage is not Stage.STARTING or progress.hosts_ready):
         if progress.stage not in (Stage.STARTING, Stage.COLLECTING) or _all_ready(progress):
             return Readiness(True, SandboxReason.HOST_READY, "the gate passed and Gym answers")
@@ -103,6 +103,10 @@ def readiness(observation: Observation, attempt: Attempt, now: datetime) -> Read
         for host in attempt.hosts
         if (running := podview.state(host, CONTAINER_HOST).get("running"))
     ]
+    evaluator = attempt.evaluator
+    if started and evaluator and podview.deaths(evaluator, CONTAINER_EVALUATE):
+        words = (progress and progress.message) or "the gym hosts go on; the evaluator hears of them once it is back"
+        return Readiness(False, SandboxReason.HOST_STARTING, words)
     if started:
         limit = observation.job.spec.target.gym.startup_timeout_seconds
         left = limit - seconds_since(max(started), now)
@@ -120,7 +124,8 @@ def to_remove(observation: Observation, attempt: Attempt, cluster_ip: str | None
     return [
         host
         for host in attempt.hosts
-        if not podview.is_terminating(host) and (_ended_for_long(host, now) or _knows_another_address(host, cluster_ip))
+        if not podview.is_terminating(host)
+        and (_ended_for_long(host, attempt.evaluator, now) or _knows_another_address(host, cluster_ip))
     ]
 
 
@@ -142,7 +147,7 @@ def pause_left(observation: Observation, attempt: Attempt, ordinal: int, now: da
 
 def needs_hosts(observation: Observation, attempt: Attempt) -> bool:
     """False once all rollouts are in, when hosts end because they were told to."""
-    progress = observation.progress_of(attempt.number)
+    progress = restarts.answer(observation, attempt)
     return progress is None or progress.stage in (Stage.STARTING, Stage.COLLECTING)
 
 
@@ -224,15 +229,24 @@ def _all_ready(progress: Progress) -> bool:
     return progress.hosts > 0 and progress.hosts_ready >= progress.hosts
 
 
-def _ended_for_long(host: Manifest, now: datetime) -> bool:
+def _ended_for_long(host: Manifest, evaluator: Manifest | None, now: datetime) -> bool:
     if not podview.has_ended(host):
         return False
     ended = podview.terminated(host, CONTAINER_HOST)
     if ended is None:
         # Evicted, or its node is gone: a failed gate was a fault before this is asked.
         return True
-    # Without progress to go by, a clean end is an evaluator's order.
-    return _seconds_ended(ended, now) >= HOST_END_GRACE_SECONDS and ended.get("exitCode") != 0
+    # Without progress to go by, a clean end is an evaluator's order: of the one that runs, or of one before it.
+    is_ordered = ended.get("exitCode") == 0 and not _began_since(evaluator, ended)
+    return _seconds_ended(ended, now) >= HOST_END_GRACE_SECONDS and not is_ordered
+
+
+def _began_since(evaluator: Manifest | None, ended: dict[str, Any]) -> bool:
+    """Whether the evaluator was started again in its place after that end."""
+    running = podview.state(evaluator, CONTAINER_EVALUATE).get("running") if evaluator else None
+    if not running or not ended.get("finishedAt"):
+        return False
+    return parse_time(running["startedAt"]) > parse_time(ended["finishedAt"])
 
 
 def _knows_another_address(host: Manifest, cluster_ip: str | None) -> bool:

@@ -9,6 +9,7 @@ from ...api.failure_policy import LossCause
 from .. import podview
 from ..attempt import Attempt, last_evaluator
 from ..observation import Observation
+from . import restarts
 
 Manifest = dict[str, Any]
 
@@ -31,6 +32,8 @@ def find(observation: Observation, attempt: Attempt) -> LossCause:
     if pod is None:
         return LossCause.UNKNOWN
     ended = podview.terminated(pod, CONTAINER_EVALUATE) or {}
+    if attempt.evaluator is not None and _is_lost_by_its_ends(observation, pod):
+        ended = podview.latest_end(pod, CONTAINER_EVALUATE) or {}
     if ended.get("reason") == LossCause.OOM_KILLED:
         return LossCause.OOM_KILLED
     disruption = podview.condition(pod, "DisruptionTarget") or {}
@@ -43,3 +46,11 @@ def find(observation: Observation, attempt: Attempt) -> LossCause:
         # It is lost all the same: nobody reports its end.
         return LossCause.NODE_LOST
     return LossCause.KILLED if has_ended and not podview.is_terminating(pod) else LossCause.DELETED
+
+
+def _is_lost_by_its_ends(observation: Observation, pod: Manifest) -> bool:
+    """Of one that is started again in its pod: it ended too often, or nobody does."""
+    if not podview.is_started_again(pod, CONTAINER_EVALUATE):
+        return False
+    too_often = podview.deaths(pod, CONTAINER_EVALUATE) > restarts.limit(observation.job.spec)
+    return too_often or restarts.is_under_way(pod)

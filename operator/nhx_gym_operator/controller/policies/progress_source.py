@@ -19,4 +19,5 @@ def find(observation: Observation, evaluator: Manifest | None, images: dict[str,
     if not evaluator or not address or not podview.is_running(evaluator, CONTAINER_EVALUATE):
         return None
     token = tokens.progress_token(observation.installation.key, observation.job.metadata.uid)
-    return ProgressSource(http_url(address, EVALUATOR_PORT) + PROGRESS_PATH, token, images)
+    url, life = http_url(address, EVALUATOR_PORT) + PROGRESS_PATH, podview.life(evaluator, CONTAINER_EVALUATE)
+    return ProgressSource(url, token, images, life)

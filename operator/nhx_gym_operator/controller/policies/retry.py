@@ -20,7 +20,7 @@ from .. import podview
 from ..attempt import Attempt, last_evaluator
 from ..clock import format_time, parse_time, seconds_since
 from ..observation import Observation
-from . import backoff, evaluator_end, kept_outcome, loss_cause, nodes
+from . import backoff, evaluator_end, kept_outcome, loss_cause, nodes, restarts
 
 Manifest = dict[str, Any]
 
@@ -61,17 +61,22 @@ def find_loss(observation: Observation, attempt: Attempt, now: datetime) -> str 
     timeouts = observation.installation.settings.timeouts
     if nodes.is_given_up(evaluator, timeouts, now):
         return nodes.words_of(evaluator, timeouts, now)
-    ended = podview.terminated(evaluator, CONTAINER_EVALUATE)
-    return how_it_ended(evaluator, ended) if ended else None
+    ended = podview.latest_end(evaluator, CONTAINER_EVALUATE)
+    if podview.is_started_again(evaluator, CONTAINER_EVALUATE):
+        why = restarts.why_lost(observation.job.spec, evaluator, now)
+        return None if why is None else how_it_ended(evaluator, ended) + why
+    return how_it_ended(evaluator, ended) if podview.terminated(evaluator, CONTAINER_EVALUATE) else None
 
 
 def looks_again_after(observation: Observation, attempt: Attempt, now: datetime) -> list[float]:
-    """Seconds until an evaluator whose node may be away is taken for lost."""
+    """Seconds until an evaluator whose node may be away, or that nobody starts again, is taken for lost."""
     evaluator = attempt.evaluator
     if evaluator is None:
         return []
     if podview.is_terminating(evaluator):
         return [max(0.0, seconds_to_report(evaluator, now))]
+    if restarts.is_under_way(evaluator):
+        return [max(0.0, restarts.seconds_left(evaluator, now))]
     ends = nodes.given_up_at(evaluator, observation.installation.settings.timeouts, now)
     return [seconds_since(now, ends)] if ends and ends > now else []
 
@@ -177,6 +182,9 @@ def may_have_collected(observation: Observation, attempt: Attempt) -> bool:
     an operator that was away does not know."""
     last_seen = last_evaluator(observation, attempt)
     if last_seen is None or _was_running(observation):
+        return True
+    if podview.restarts(last_seen, CONTAINER_EVALUATE):
+        # What its present process says is no word on what the one before it did.
         return True
     said = evaluator_end.last_outcome(last_seen)
     progress = said.progress if said else observation.progress_of(attempt.number)

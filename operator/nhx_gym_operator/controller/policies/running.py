@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from ...api.conditions import ConditionType, PodReason, RunReason
-from ...api.wire.endpoints import Progress, Stage
+from ...api.constants import CONTAINER_EVALUATE
+from ...api.wire.endpoints import Stage
+from .. import podview
+from ..attempt import Attempt
 from ..draft import StatusDraft
+from ..observation import Observation
+from . import restarts
 
 _WORDS = {
     RunReason.COLLECTING: "rollouts are being collected",
@@ -14,11 +22,25 @@ _WORDS = {
 _REASONS = {Stage.COLLECTING: RunReason.COLLECTING, Stage.UPLOADING: RunReason.UPLOADING}
 
 
-def show(draft: StatusDraft, progress: Progress | None) -> None:
+def show(draft: StatusDraft, observation: Observation, attempt: Attempt, now: datetime) -> None:
     """From what the evaluator answers. An operator that came back keeps what the status says until it knows more."""
-    if progress is not None and progress.stage is not Stage.STARTING:
+    evaluator, progress = attempt.evaluator, restarts.answer(observation, attempt)
+    back = progress is not None and progress.stage is not Stage.STARTING
+    if evaluator and (restarts.is_under_way(evaluator) or (_was_restarted(draft, observation, evaluator) and not back)):
+        words = restarts.words_meanwhile(observation.job.spec, evaluator, draft.data, now)
+        waits = f"; {progress.message}" if progress and progress.message else ""
+        draft.set(ConditionType.RUNNING, False, RunReason.EVALUATOR_RESTARTING, words + waits)
+    elif progress is not None and back:
         reason = _REASONS.get(progress.stage, RunReason.SCORING)
-        draft.set(ConditionType.RUNNING, True, reason, progress.message or _WORDS[reason])
+        words = progress.message or _WORDS[reason]
+        afterwards = restarts.words_afterwards(evaluator) if evaluator else ""
+        draft.set(ConditionType.RUNNING, True, reason, words + afterwards)
     elif not draft.is_true(ConditionType.RUNNING):
         words = progress.message if progress and progress.message else "the job's pods were created"
         draft.set(ConditionType.RUNNING, False, PodReason.PODS_CREATED, words)
+
+
+def _was_restarted(draft: StatusDraft, observation: Observation, evaluator: dict[str, Any]) -> bool:
+    """Whether it was, and this operator need not ask first whether it is back at work."""
+    unknown = observation.progress is None and draft.is_true(ConditionType.RUNNING)
+    return podview.restarts(evaluator, CONTAINER_EVALUATE) > 0 and not unknown

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ...api.conditions import AcceptedReason, ConditionType, PodReason
+from ...api.conditions import AcceptedReason, ConditionType, PodReason, RunReason
 from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS
 from .. import podview
 from ..attempt import Attempt
@@ -85,7 +85,9 @@ def show(draft: DecisionDraft, found: Sequence[Waiting]) -> None:
             words += draft.until(waiting.deadline, waiting.seconds_left)
         if podview.is_host(waiting.pod) and (waiting.problem or not waiting.others_work):
             sandbox_lacks.show(draft, waiting.reason, words)
-        if not draft.is_true(ConditionType.RUNNING):
+        running = draft.condition(ConditionType.RUNNING) or {}
+        # An evaluator that is started again says more of the job than a host beside it.
+        if running.get("status") != "True" and running.get("reason") != RunReason.EVALUATOR_RESTARTING:
             draft.set(ConditionType.RUNNING, False, waiting.reason, words)
 
 
