@@ -14,6 +14,9 @@ from support.clock import seconds_between
 from support.job_watch import condition, is_true
 
 ROLLOUTS = MCQA_TASKS * REPEATS
+KILLED = pytest.mark.parametrize(
+    "story", ["evaluator_killed", pytest.param("evaluator_killed_colocated", marks=pytest.mark.nightly)]
+)
 
 
 def test_what_is_missing_is_named_one_after_the_other_and_the_job_goes_on_by_itself(missing_inputs: Run) -> None:
@@ -59,7 +62,7 @@ def test_no_rollout_that_was_recorded_is_paid_for_again(replaced_children: Run) 
     assert ROLLOUTS <= calls <= ROLLOUTS + 2
 
 
-@pytest.mark.parametrize("story", ["evaluator_killed", "evaluator_killed_colocated"])
+@KILLED
 def test_an_evaluator_that_was_killed_midway_is_named_and_started_again_in_its_pod_and_its_host_goes_on(
     story: str, request: pytest.FixtureRequest
 ) -> None:
@@ -72,7 +75,7 @@ def test_an_evaluator_that_was_killed_midway_is_named_and_started_again_in_its_p
     assert run.status["attempt"] == 1 and "lostAttempts" not in run.status
 
 
-@pytest.mark.parametrize("story", ["evaluator_killed", "evaluator_killed_colocated"])
+@KILLED
 def test_it_goes_on_from_what_it_had_recorded_and_ends_with_the_same_numbers(
     story: str, mcqa_runc: Run, request: pytest.FixtureRequest
 ) -> None:
