@@ -112,7 +112,7 @@ def _evaluator_killed(world: World, job: Object, role: str) -> Run:
 
 
 def _is_restarting(state: Object) -> bool:
-    return condition(state, "Running")["reason"] == "EvaluatorRestarting"
+    return condition(state, "Running").get("reason") == "EvaluatorRestarting"
 
 
 @scenario
