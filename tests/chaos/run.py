@@ -301,7 +301,8 @@ class Player:
             if job.name not in self.played.phases and (state := self._last(job)):
                 self._problem(job, f"is {phase(state)}\n{describe(_namespace(job), job.name)}")
             return
-        self._check_aggregates(job, self._last(job)["status"])
+        status = self._last(job)["status"]
+        self._check_aggregates(job, status)
         recorded = node.read_journal(self._journal(job)).results
         self.played.rollouts += len(recorded)
         if len(recorded) != len(set(recorded)):
@@ -312,7 +313,7 @@ class Player:
             if hit.fault.job == job.name and hit.fault.kind is not Kind.MODEL:
                 self._check_collected(job, hit, recorded)
             if hit.fault.job == job.name and hit.fault.kind is Kind.EVALUATOR:
-                self._check_restarted(job, hit, state["status"])
+                self._check_restarted(job, hit, status)
         self._check_calls(job)
 
     def _check_aggregates(self, job: Job, status: Object) -> None:
