@@ -49,7 +49,7 @@ test-faults: $(VENV)/installed cluster images ## the sandbox's layers taken away
 	$(PYTEST) tests/chaos
 
 .PHONY: nightly
-nightly: test-helm3 test-checks test-named-cluster test-nightly soak chaos environments ## what `make test` leaves out
+nightly: test-helm3 test-checks test-browser test-named-cluster test-nightly soak chaos environments ## what `make test` leaves out
 
 .PHONY: test-nightly
 test-nightly: $(VENV)/installed cluster images s3 ## the tests that take too long for every change
@@ -74,6 +74,11 @@ test-checks: $(VENV)/installed helm ## what the chart and the operator make, jud
 	$(PYTHON) -m venv $(VENV)/checks
 	$(BIN)/uv pip sync --quiet --python $(VENV)/checks/bin/python --require-hashes requirements-checks.lock
 	$(PYTEST) -m nightly tests/unit/test_chart_checks.py
+
+.PHONY: test-browser
+test-browser: $(VENV)/installed ## report.html in headless Chromium, Debian's package
+	command -v chromium >/dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
+	$(PYTEST) -m nightly tests/unit/test_report_in_browser.py
 
 .PHONY: test-named-cluster
 test-named-cluster: $(VENV)/installed cluster ## the demo with CONTEXT and REGISTRY, a real registry and Helm 3

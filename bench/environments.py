@@ -2,7 +2,8 @@
 
     python bench/environments.py [SERVER ...] [--write]
 
-Prints the table of docs/environments.md, and with --write puts its lines there. Ends with 1 if a job did not succeed.
+Each is played without a kernel of its own (runc) and with one (gVisor). Prints the table of docs/environments.md, and
+with --write puts its lines there. Ends with 1 if a job did not succeed, or earned otherwise in the other sandbox.
 What is measured is everything but the model, which repeats the rollouts that ship with each server.
 """
 
@@ -16,36 +17,51 @@ from pathlib import Path
 
 from e2e import runs
 from e2e.bundled import BY_NAME, OFFLINE, Bundled
-from e2e.installations import RUNC
+from e2e.installations import GVISOR, RUNC, Installation
 from e2e.world import World
 from support import cluster
 from support.cluster import ROOT
 from support.job_watch import condition, is_true, phase
 from support.report import describe
 
-RUN_SECONDS = 300
+RUN_SECONDS = 600
 PAGE = ROOT / "docs/environments.md"
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 HEAD = (
-    "| `resourcesServer` | what it is | `agent` | `agentRefName` | rows | calls | reward | seconds | MiB |\n"
-    "|---|---|---|---|---|---|---|---|---|\n"
+    "| `resourcesServer` | what it is | `agent` | `agentRefName` | rows | calls | reward "
+    "| seconds: runc | gVisor | MiB: runc | gVisor |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
+
+
+@dataclass(frozen=True)
+class Played:
+    """One job, from apply to its end."""
+
+    succeeded: bool
+    rollouts: str
+    calls: int
+    reward: str
+    seconds: float
+    memory: int
 
 
 @dataclass(frozen=True)
 class Measured:
     bundled: Bundled
-    succeeded: bool
-    rollouts: str = ""
-    calls: int = 0
-    reward: str = ""
-    seconds: float = 0.0
-    memory: int = 0
+    runc: Played
+    gvisor: Played
+
+    @property
+    def succeeded(self) -> bool:
+        return self.runc.succeeded and self.gvisor.succeeded and self.runc.reward == self.gvisor.reward
 
     def line(self) -> str:
-        b = self.bundled
-        cells = [f"`{b.server}`", b.kind, f"`{b.agent}`", f"`{b.agent_ref_name}`", self.rollouts, str(self.calls)]
-        cells += [self.reward, f"{self.seconds:.0f}", f"{self.memory / 2**20:.0f}"]
+        b, both = self.bundled, (self.runc, self.gvisor)
+        cells = [f"`{b.server}`", b.kind, f"`{b.agent}`", f"`{b.agent_ref_name}`", self.runc.rollouts]
+        cells += [str(self.runc.calls), self.runc.reward]
+        cells += [f"{played.seconds:.0f}" for played in both]
+        cells += [f"{played.memory / 2**20:.0f}" for played in both]
         return f"| {' | '.join(cells)} |\n"
 
 
@@ -57,7 +73,7 @@ def main(arguments: list[str]) -> int:
         try:
             world.build()
             for bundled in chosen:
-                measured.append(measure(world, bundled))
+                measured.append(Measured(bundled, play(bundled, RUNC), play(bundled, GVISOR)))
                 if "--write" in arguments and measured[-1].succeeded:
                     write(measured[-1:])
         finally:
@@ -81,11 +97,10 @@ def write(measured: list[Measured]) -> None:
     PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}{END}{after}")
 
 
-def measure(world: World, bundled: Bundled) -> Measured:
-    """One job from apply to its end."""
-    job = bundled.job(RUNC.jobs)
+def play(bundled: Bundled, installation: Installation) -> Played:
+    job = bundled.job(installation.jobs)
     namespace, name = runs.key_of(job)
-    print(f"{bundled.server} ...", end=" ", file=sys.stderr, flush=True)
+    print(f"{bundled.server} in {namespace} ...", end=" ", file=sys.stderr, flush=True)
     start = time.monotonic()
     cluster.apply(job)
     memory = 0
@@ -105,8 +120,7 @@ def measure(world: World, bundled: Bundled) -> Measured:
     low, high = reward.get("min"), reward.get("max")
     shown = "" if low is None or high is None else f"{low:g}" if low == high else f"{low:g} to {high:g}"
     cluster.delete("aej", name, namespace)
-    return Measured(
-        bundled,
+    return Played(
         phase(state) == "Succeeded",
         status.get("progress", {}).get("summary", "").partition("/")[2],
         status.get("usage", {}).get("policy", {}).get("calls", 0),
