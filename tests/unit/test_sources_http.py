@@ -126,12 +126,23 @@ def test_an_archive_that_is_served_with_a_content_encoding_is_taken_as_it_is(fil
     staged(tmp_path, files.url, sha256=hashlib.sha256(ARCHIVE).hexdigest())
 
 
-def test_other_bytes_are_refused_with_both_sums_before_anything_reads_them(files: Files, tmp_path: Path) -> None:
+def test_other_bytes_are_refused_with_both_sums_and_nothing_of_them_is_staged(files: Files, tmp_path: Path) -> None:
     files.archive = b"no archive, but something that is made for the one who unpacks it"
     wanted = hashlib.sha256(ARCHIVE).hexdigest()
     words = refusal(tmp_path, files.url, sha256=wanted)
     assert wanted in words and hashlib.sha256(files.archive).hexdigest() in words
-    assert "source.http.sha256" in words and "spec.digest" in words
+    assert "source.http.sha256" in words and "spec.digest" in words and "cannot be unpacked" in words
+    assert tree_files(tmp_path / "environment") == []
+
+
+def test_the_same_files_packed_again_are_refused_with_the_digest_that_they_had(files: Files, tmp_path: Path) -> None:
+    wanted, right = hashlib.sha256(ARCHIVE).hexdigest(), staged(tmp_path, files.url).digest
+    files.archive = gzip.compress(tar_of(TREE), compresslevel=1, mtime=5)
+    words = refusal(tmp_path, files.url, sha256=wanted)
+    assert wanted in words and right in words
+    assert tree_files(tmp_path / "environment") == []
+    files.archive = zip_of({f"tiny-1.0/{name}": content for name, content in TREE.items()})
+    assert right in refusal(tmp_path, files.url, sha256=wanted, path="tiny-1.0")
 
 
 def test_the_digest_of_a_set_does_not_depend_on_packing(files: Files, tmp_path: Path) -> None:

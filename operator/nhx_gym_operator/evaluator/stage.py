@@ -92,14 +92,27 @@ async def _fetch(plan: StagePlan, paths: Paths, secrets: Mapping[str, str], arch
     fetch = plan.http or plan.s3
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    # Before anything reads it: an archive that is not the one asked for is nobody's word.
     if fetch and fetch.sha256 and fetch.sha256 != found:
         raise StagingError(
-            f"{plan.source} has the SHA-256 {found}, but {field}.sha256 asks for {fetch.sha256}. If the archive may be "
-            f"packed again, take sha256 out and ask for what it holds: spec.digest, which the FileSet's status shows"
+            f"{plan.source} has the SHA-256 {found}, but {field}.sha256 asks for {fetch.sha256}"
+            f"{_digest_inside(archive, target, plan)}. If the archive may be packed again, take sha256 out and ask for "
+            f"what it holds: spec.digest, which the FileSet's status shows"
         )
     unpack(archive, target)
     archive.unlink()
+
+
+def _digest_inside(archive: Path, target: Path, plan: StagePlan) -> str:
+    """Of an archive that is not the one asked for, as a sentence goes on: the same files, packed again, have the digest
+    that they had. It is taken apart with the care that any archive is, and nothing of it is staged."""
+    try:
+        unpack(archive, target)
+        tree = target.with_name("refused")
+        tree.mkdir()
+        _copy(_root(target, plan), tree)
+    except StagingError as error:
+        return f"; what it holds cannot be told ({error})"
+    return f"; the files that it holds have the digest {tree_digest(tree)}"
 
 
 async def _get_http(get: Downloader, plan: StagePlan, secrets: Mapping[str, str], archive: Path) -> None:
