@@ -32,7 +32,7 @@ test: lint programs ## all tests
 	$(MAKE) test-e2e
 
 .PHONY: test-unit
-test-unit: $(VENV)/installed helm s3 ## pure tests, and those of docs/compatibility.md: minutes
+test-unit: $(VENV)/installed helm s3 kube-score ## pure tests, and those of docs/compatibility.md: minutes
 	$(PYTEST) --numprocesses=3 --dist=loadfile tests/unit tests/contract
 
 .PHONY: test-cluster
@@ -69,8 +69,7 @@ test-helm3: $(VENV)/installed ## the chart, with the other major version of Helm
 	HELM="$$(python3 -c 'from devcluster import paths; print(paths.bin_path("helm3"))')" $(PYTEST) tests/unit/test_chart.py
 
 .PHONY: test-checks
-test-checks: $(VENV)/installed helm ## what the chart and the operator make, judged by kube-score and checkov
-	$(DEVCLUSTER) build kube-score
+test-checks: $(VENV)/installed helm kube-score ## what the chart and the operator make, judged by checkov
 	$(PYTHON) -m venv $(VENV)/checks
 	$(BIN)/uv pip sync --quiet --python $(VENV)/checks/bin/python --require-hashes requirements-checks.lock
 	$(PYTEST) -m nightly tests/unit/test_chart_checks.py
@@ -110,6 +109,10 @@ programs: ## build all that the tests need, programs and images side by side, an
 .PHONY: helm
 helm: ## build Helm, which the chart's tests render with
 	$(DEVCLUSTER) build helm
+
+.PHONY: kube-score
+kube-score: ## build kube-score, which judges what the chart and the operator make
+	$(DEVCLUSTER) build kube-score
 
 .PHONY: control-plane
 control-plane: ## build etcd and the API server, which cluster tests start for themselves

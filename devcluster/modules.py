@@ -92,7 +92,7 @@ MODULES = (
     Module("services", "30 s", ("./coredns", "./kube-router", "./volumes")),
     # What the tests keep files in: a real S3 server over a folder.
     Module("s3", "2 min", ("github.com/versity/versitygw/cmd/versitygw",), on_request=True),
-    # Static checks of what the chart and the operator make: a minute of compiling, so for the night.
+    # Static checks of what the chart and the operator make.
     Module("kube-score", "1 min", ("github.com/zegl/kube-score/cmd/kube-score",), on_request=True),
 )
 OWNER = {name: module for module in MODULES for name in module.binaries}

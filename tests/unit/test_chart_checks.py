@@ -17,7 +17,8 @@ from nhx_gym_operator.workloads import canary, network, pods, storage
 from support.controller_values import API, job, settings, workload
 from unit.test_chart import render
 
-pytestmark = pytest.mark.nightly
+nightly = pytest.mark.nightly
+"""checkov brings a hundred packages, and takes a minute."""
 GOOD = 7
 """kube-score's AlmostOK; below are WARNING and CRITICAL."""
 
@@ -28,7 +29,6 @@ EVERYWHERE = {
 }
 CHART = EVERYWHERE | {
     "pod-networkpolicy": "the operator needs the API server, which no policy can name, and serves /healthz and counts",
-    "pod-probes-identical": "one answer says both: whether its loops run",
     "container-resources": "a CPU limit would slow its start, when all jobs are read; memory and disk are bounded",
 }
 OF_JOBS = EVERYWHERE | {
@@ -60,7 +60,7 @@ CHECKOV_OF_JOBS = CHECKOV_EVERYWHERE | {
 def findings(*objects: dict[str, Any]) -> set[tuple[str, str, str]]:
     """Check, object and container of all that kube-score finds wanting."""
     binary = modules.binary("kube-score")
-    assert binary.is_file(), "make test-checks builds it"
+    assert binary.is_file(), "make test-unit builds it"
     command = [str(binary), "score", "--output-format=json", "--output-version=v2", "--kubernetes-version=v1.32", "-"]
     done = subprocess.run(command, input=yaml.safe_dump_all(objects), capture_output=True, text=True, timeout=120)
     judged = json.loads(done.stdout)
@@ -118,6 +118,7 @@ def test_all_that_is_found_in_a_jobs_objects_is_explained() -> None:
     assert {entry for entry in found if entry[0] == "container-resources" and entry[2] == "gym-host"} == set()
 
 
+@nightly
 @pytest.mark.parametrize(("what", "explained"), [("chart", CHECKOV_CHART), ("jobs", CHECKOV_OF_JOBS)])
 def test_all_that_checkov_finds_is_explained(tmp_path: Path, what: str, explained: dict[str, str]) -> None:
     chart = [each for each in render(watchNamespaces=["team"]) if each["kind"] != "CustomResourceDefinition"]
@@ -126,11 +127,19 @@ def test_all_that_checkov_finds_is_explained(tmp_path: Path, what: str, explaine
     assert explained.keys() - found == set(), "what is no longer found needs no explanation"
 
 
-def test_a_pod_without_any_bound_is_found_out(tmp_path: Path) -> None:
-    """The checks check."""
+def boundless_host() -> dict[str, Any]:
     host = pods.host_pod(workload(), 0)
     (container,) = host["spec"]["containers"]
     container |= {"resources": {}, "securityContext": {"privileged": True}}
-    found = {check for check, _, where in findings(host) if where == "gym-host"}
+    return host
+
+
+def test_a_pod_without_any_bound_is_found_out() -> None:
+    """The checks check."""
+    found = {check for check, _, where in findings(boundless_host()) if where == "gym-host"}
     assert {"container-resources", "container-security-context-privileged"} <= found
-    assert {"CKV_K8S_13", "CKV_K8S_16"} <= of_checkov(tmp_path, host), "no memory limit, and privileged"
+
+
+@nightly
+def test_checkov_finds_out_a_pod_without_any_bound(tmp_path: Path) -> None:
+    assert {"CKV_K8S_13", "CKV_K8S_16"} <= of_checkov(tmp_path, boundless_host()), "no memory limit, and privileged"
