@@ -336,7 +336,7 @@ def result_lines(job: dict) -> list[str]:
     for model, usage in (status.get("usage") or {}).items():
         lines.append(f"  model {model}: {usage.get('calls', 0)} calls, {usage.get('totalTokens', 0)} tokens")
     if ran.get("hostKernel"):
-        lines.append(f"  Gym ran on: {ran['hostKernel']}")
+        lines.append(f"  Gym ran on: {ran['hostKernel'].rpartition(' | ')[2]}")  # before it: dmesg's first line
     return [*lines, f"  bundle: {results.get('location')}, directory {results.get('path')}"]
 
 

@@ -120,7 +120,7 @@ def test_the_charts_values_have_these_names_and_defaults() -> None:
 
 
 def test_the_transcript_has_the_columns_and_the_words_of_the_program() -> None:
-    block = README.partition("$ kubectl get aej -w\n")[2].partition("```")[0].splitlines()
+    block = README.partition("$ kubectl get aej -n nhx-demo -w\n")[2].partition("```")[0].splitlines()
     header = [column["name"].upper() for column in crds.JOB_COLUMNS if "priority" not in column]
     assert block[0].split() == ["NAME", *header]
     starts = {name: block[0].index(name) for name in block[0].split()}
