@@ -55,7 +55,11 @@ def test_the_metadata_name_the_sdk_that_wrote_them(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "run",
-    ["mcqa_runc", "mcqa_colocated", "rows_on_claim", pytest.param("openai_model", marks=pytest.mark.nightly)],
+    [
+        "mcqa_runc",
+        "mcqa_colocated",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("rows_on_claim", "openai_model")),
+    ],
     indirect=True,
 )
 def test_every_model_call_is_told_apart_by_its_rollout(run: Run) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from e2e.gateway_reference import REQUESTS
 from e2e.scenarios import Answer
+
+pytestmark = pytest.mark.nightly
 
 NEW_EACH_TIME = re.compile(rb'"(id|created|timings)":("[^"]*"|[0-9.]+|\{[^{}]*\})')
 """Of llama.cpp's answers: an id, the time, and how long it took."""

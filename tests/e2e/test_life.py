@@ -121,6 +121,7 @@ def test_both_hosts_ran_rollouts_and_their_logs_are_in_the_bundle(two_hosts: Run
     assert "SomeHostsReady" in {condition(state, "SandboxReady")["reason"] for state in two_hosts.states[5:]}
 
 
+@pytest.mark.nightly
 def test_a_suspended_job_goes_on_with_what_it_had_recorded_and_ends_with_the_same_numbers(
     suspended: Run, mcqa_colocated: Run
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_suspended_job_goes_on_with_what_it_had_recorded_and_ends_with_the_sam
     assert values == pytest.approx({name: aggregate["value"] for name, aggregate in mcqa_colocated.aggregates.items()})
 
 
+@pytest.mark.nightly
 def test_a_rollout_that_failed_is_run_again_alone_and_the_job_is_whole(retried: Run, mcqa_runc: Run) -> None:
     complete = condition(retried.job, "Complete")
     assert (complete["status"], complete["reason"]) == ("True", "AllRolloutsRecorded")

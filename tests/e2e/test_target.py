@@ -59,6 +59,7 @@ def test_a_server_with_tools_has_them_called(tool_call: Run) -> None:
     assert "function_call" in kinds and "function_call_output" in kinds
 
 
+@nightly
 def test_five_identical_rows_are_one_task_and_each_repeat_one_trial(blackjack: Run) -> None:
     assert blackjack.status["progress"]["summary"] == f"{REPEATS}/{REPEATS}"
     assert blackjack.bundle
@@ -67,7 +68,8 @@ def test_five_identical_rows_are_one_task_and_each_repeat_one_trial(blackjack: R
     assert all(row["reward"] in (-1.0, 0.0, 1.0) for row in rows_of(blackjack.bundle / "gym_run/rollouts.jsonl"))
 
 
-@pytest.mark.parametrize("run", ["failed_start", pytest.param("failed_start_colocated", marks=nightly)], indirect=True)
+@nightly
+@pytest.mark.parametrize("run", ["failed_start", "failed_start_colocated"], indirect=True)
 def test_a_gym_that_does_not_start_shows_the_end_of_a_log_that_is_whole_in_the_results(run: Run) -> None:
     failed = condition(run.job, "Failed")
     assert failed["reason"] == "HostStartupFailed"

@@ -15,6 +15,7 @@ def ids(run: Run) -> list[str]:
     return [task["id"] for task in rows_of(run.bundle / "tasks.jsonl")]
 
 
+@pytest.mark.nightly
 def test_rows_on_a_claim_are_the_tasks_of_the_bundled_file_however_they_were_saved(
     rows_on_claim: Run, mcqa_runc: Run
 ) -> None:
@@ -22,6 +23,7 @@ def test_rows_on_a_claim_are_the_tasks_of_the_bundled_file_however_they_were_sav
     assert rows_on_claim.aggregates["gym_reward.reward"] == mcqa_runc.aggregates["gym_reward.reward"]
 
 
+@pytest.mark.nightly
 def test_the_row_that_stands_twice_is_one_task_and_condition_and_event_say_so(rows_on_claim: Run) -> None:
     told = f"{MCQA_TASKS + 1} rows, {MCQA_TASKS} distinct"
     assert told in condition(rows_on_claim.job, "RowsCollapsed")["message"]
@@ -29,6 +31,7 @@ def test_the_row_that_stands_twice_is_one_task_and_condition_and_event_say_so(ro
     assert [event["type"] for event in rows_on_claim.facts["events"] if told in event["message"]] == ["Warning"]
 
 
+@pytest.mark.nightly
 def test_a_job_out_of_tokens_makes_no_further_call_and_keeps_what_it_has(out_of_tokens: Run) -> None:
     failed = condition(out_of_tokens.job, "Failed")
     assert failed["reason"] == "TokenLimitReached" and "spec.limits.tokens allows 1" in failed["message"]

@@ -147,14 +147,14 @@ async def test_a_list_of_one_namespace_says_nothing_about_another(heard):
 async def test_a_relist_by_the_watch_is_followed_by_a_list_of_our_own(caches, monkeypatch):
     monkeypatch.setattr("nhx_gym_operator.controller.caches.RELIST_DEBOUNCE_SECONDS", 0.01)
     caches.handle(PODS, "ADDED", pod(5, "gone"))
-    caches.handle(PODS, None, pod(6, "there"))
+    caches.note_list("Pod")
     verifying = asyncio.create_task(caches.keep_verified(Lists(pods=[pod(6, "there")])))
     await asyncio.sleep(0.1)
     verifying.cancel()
     assert versions(caches) == {"there": 6}
 
 
-async def test_a_relist_of_nothing_is_found_by_the_clock(caches, monkeypatch):
+async def test_what_vanished_in_whatever_way_is_found_by_the_clock(caches, monkeypatch):
     monkeypatch.setattr("nhx_gym_operator.controller.caches.VERIFY_SECONDS", 0.02)
     caches.handle(PODS, "ADDED", pod(5, "gone"))
     verifying = asyncio.create_task(caches.keep_verified(Lists()))

@@ -85,7 +85,7 @@ class Operator:
         self._stop.set()
 
     async def run(self) -> None:
-        kopf_reader.install()
+        kopf_reader.install(self._note_list)
         self._register()
         namespaces = self._installation.settings.watch_namespaces
         # From the first moment, and not kopf's own, which is green whatever happens.
@@ -142,6 +142,10 @@ class Operator:
         kopf.on.event(resource.group, resource.version, resource.plural, registry=self._registry, id=resource.plural)(
             take
         )
+
+    def _note_list(self, kind: str) -> None:
+        if self._reconciler is not None:
+            self._reconciler.caches.note_list(kind)
 
     async def _login(self, **_: Any) -> kopf.ConnectionInfo:
         configuration = self._configuration

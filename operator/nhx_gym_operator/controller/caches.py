@@ -2,8 +2,7 @@
 
 Watch events, lists and the answers to our own writes all flow in here. A list that follows an expired
 watch (410) names what exists and is silent about what vanished meanwhile, so stores are also compared
-with a list of their own: at start, after every re-list that is noticed, and once a minute, since a
-re-list of nothing cannot be noticed.
+with a list of their own: at start, after every list that a watch begins with, and once a minute.
 """
 
 from __future__ import annotations
@@ -185,9 +184,11 @@ class Caches:
             store.drop(obj["metadata"]["uid"])
             return
         store.put(obj)
-        if event_type is None:
-            self._stale.add(resource)
-            self._wake.set()
+
+    def note_list(self, kind: str) -> None:
+        """A watch of that kind begins anew, and says nothing of what vanished before."""
+        self._stale |= {resource for resource in self._stores if resource.kind == kind}
+        self._wake.set()
 
     def ghosts(self, job_uid: str) -> list[Manifest]:
         """The job's pods that are gone, as they were last seen."""
@@ -222,7 +223,7 @@ class Caches:
         return ""
 
     async def keep_verified(self, api: KubeClient) -> None:
-        """Compares stores with lists for ever: a noticed re-list at once, everything every minute, and what failed
+        """Compares stores with lists for ever: after a watch's list at once, everything every minute, and what failed
         after a pause that grows."""
         failures = 0
         while True:
