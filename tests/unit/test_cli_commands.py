@@ -442,6 +442,7 @@ def test_following_prints_each_line_with_its_container_and_ends_with_the_job(clu
     cluster.write("jobs", [job()])
     cluster.write("pods", [evaluator(), host()])
     cluster.add_log("mcqa-evaluator-1", "agent-evaluate", "one\ntwo\n")
+    cluster.add_log("mcqa-host-0-1", "sandbox-gate", "")
     cluster.add_log("mcqa-host-0-1", "gym-host", "ready\n")
 
     result = call("logs", "mcqa", "--follow")

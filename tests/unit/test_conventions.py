@@ -23,8 +23,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 def nodes(*folders: str) -> Iterator[tuple[str, ast.AST]]:
     for folder in folders:
         for file in sorted((PACKAGE / folder).rglob("*.py")):
+            name = file.relative_to(PACKAGE)
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                yield f"{file.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}", node
+                yield f"{name}:{getattr(node, 'lineno', 0)}", node
 
 
 def test_a_message_names_a_field_by_its_whole_path() -> None:

@@ -1122,7 +1122,7 @@ async def test_no_more_trials_are_held_than_are_scored_at_once(tmp_path: Path, m
 
     async def watched(self: AgentEvaluator, **arguments: Any) -> Any:
         gc.collect()
-        held.append(sum(isinstance(each, CandidateEvidence) for each in gc.get_objects()))
+        held.append(sum(type(each) is CandidateEvidence for each in gc.get_objects()))
         return await run(self, **arguments)
 
     monkeypatch.setattr(AgentEvaluator, "run", watched)
