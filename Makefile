@@ -26,7 +26,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 	$(DEVCLUSTER) demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: lint programs ## all tests
+test: lint programs ## the tests of every change
 	$(MAKE) test-unit
 	$(MAKE) --jobs=2 test-faults test-cluster
 	$(MAKE) test-e2e
