@@ -11,7 +11,7 @@ from typing import Any
 from kopf._cogs.clients import api as kopf_api
 
 from ..api import deep_json
-from .kept import kept
+from .trimming import trimmed
 
 _LIST = "List"
 _listed: ContextVar[Callable[[str], None]] = ContextVar("listed")
@@ -40,4 +40,4 @@ async def _get(url: str, **options: Any) -> Any:
 
 
 def _loads(data: bytes | str) -> Any:
-    return deep_json.loads(data, kept)
+    return deep_json.loads(data, trimmed)

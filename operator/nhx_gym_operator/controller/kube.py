@@ -18,7 +18,7 @@ from kubernetes.aio import client, config
 from ..api import deep_json
 from ..api.constants import FIELD_MANAGER, FILESET_KIND, FILESET_PLURAL, GROUP, JOB_KIND, JOB_PLURAL, VERSION
 from .clock import ServerClock
-from .kept import kept
+from .trimming import trimmed
 
 Manifest = dict[str, Any]
 
@@ -272,7 +272,7 @@ class KubeClient:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
         if response.status >= 300:
             raise _error(response.status, data)
-        return deep_json.loads(data, kept)
+        return deep_json.loads(data, trimmed)
 
 
 def _segment(name: str) -> str:

@@ -13,9 +13,9 @@ from ...api.job import JobSpec
 from ...api.limits import operators_setting, users_field
 from ...api.target import NO_PROXIES, PROXY_VARIABLE
 from ...workloads.options import Images, Limits
-from ..kept import LEFT_OUT, MAX_VALUES
 from ..observation import JobRefused
 from ..settings import Settings
+from ..trimming import LEFT_OUT, MAX_VALUES
 from . import hydra_params
 
 MAX_SPEC_BYTES = 112 * 1024

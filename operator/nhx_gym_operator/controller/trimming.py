@@ -1,8 +1,8 @@
-"""What the operator keeps of the objects that it is shown: an object takes memory by how many values it holds, some
+"""Objects are trimmed while the operator reads them: an object takes memory by how many values it holds, some
 twenty times its size where they are small, and whoever may make objects of a namespace decides on both.
 
-So an object is cut while it is read, before the next one is: nothing that is made to be used has as many values. A job
-that was cut is refused; what else was cut is none of ours as it was built.
+So each is cut before the next one is read: nothing that is made to be used has as many values. A job that was cut is
+refused; what else was cut is none of ours as it was built.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEFT_OUT = "nhx.too-many-values"
 Manifest = dict[str, Any]
 
 
-def kept(obj: Manifest) -> Manifest:
+def trimmed(obj: Manifest) -> Manifest:
     """For `json.loads`: called with each JSON object when all of it has been read."""
     metadata = obj.get("metadata")
     if isinstance(metadata, dict):

@@ -12,10 +12,10 @@ import pytest
 from nhx_gym_operator.api import deep_json
 from nhx_gym_operator.api.conditions import AcceptedReason
 from nhx_gym_operator.api.constants import JOB_UID_LABEL, MANAGED_BY_LABEL, Placement
-from nhx_gym_operator.controller.kept import MAX_MARKS, MAX_VALUES, kept
 from nhx_gym_operator.controller.kube import PODS, KubeClient
 from nhx_gym_operator.controller.observe import parse_job
 from nhx_gym_operator.controller.policies.validation import refuse
+from nhx_gym_operator.controller.trimming import MAX_MARKS, MAX_VALUES, trimmed
 from support.controller_values import settings, spec
 
 MEBIBYTE = 1 << 20
@@ -25,7 +25,7 @@ NAMES = {f"n{number}": "" for number in range(40_000)}
 
 
 def read(*objects: dict[str, Any]) -> Any:
-    return deep_json.loads(json.dumps({"items": objects}, separators=(",", ":")), kept)["items"]
+    return deep_json.loads(json.dumps({"items": objects}, separators=(",", ":")), trimmed)["items"]
 
 
 def a_job(params: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def a_job(params: Any) -> dict[str, Any]:
 def test_of_many_large_objects_little_is_kept(fat: dict[str, Any]) -> None:
     text = json.dumps({"items": [fat] * 5}, separators=(",", ":"))
     tracemalloc.start()
-    items = deep_json.loads(text, kept)
+    items = deep_json.loads(text, trimmed)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(items["items"]) == 5 and held < MEBIBYTE
