@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from nhx_gym_operator.api.page_writer import write_page
 from nhx_gym_operator.cli.advice import advice
 from nhx_gym_operator.client.jobs import Job
 
@@ -625,4 +625,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render(), encoding="utf-8")
+    sys.exit(write_page("support.stuck", render, sys.argv[1:]))

@@ -8,13 +8,13 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
-from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
 from .fileset import FileSetSpec
 from .job import JobSpec
 from .origins import Origin
+from .page_writer import write_page
 from .resource import ApiModel
 
 INTRODUCTION = """\
@@ -84,11 +84,7 @@ def _default(info: FieldInfo) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m nhx_gym_operator.api.origins_page FILE", file=sys.stderr)
-        return 2
-    Path(arguments[0]).write_text(render(), encoding="utf-8")
-    return 0
+    return write_page("nhx_gym_operator.api.origins_page", render, arguments)
 
 
 if __name__ == "__main__":

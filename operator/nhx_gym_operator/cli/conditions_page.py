@@ -9,9 +9,9 @@ import ast
 import inspect
 import sys
 from enum import StrEnum
-from pathlib import Path
 
 from ..api import conditions
+from ..api.page_writer import write_page
 from .advice import ADVICE, SELF_EXPLAINED
 
 INTRODUCTION = """\
@@ -95,11 +95,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m nhx_gym_operator.cli.conditions_page FILE", file=sys.stderr)
-        return 2
-    Path(arguments[0]).write_text(render(), encoding="utf-8")
-    return 0
+    return write_page("nhx_gym_operator.cli.conditions_page", render, arguments)
 
 
 if __name__ == "__main__":
