@@ -23,7 +23,7 @@ from e2e.manifests import CAPITALS, INSTANT_PORT, MCQA_ROWS, MODELS_NAMESPACE, P
 from e2e.runs import Run
 from e2e.stage import idle_scenario, scenario
 from e2e.world import World
-from nhx_gym_operator.api.tree import digest_of
+from nhx_gym_operator.api.tree import content_sum, digest_of_sums
 from support import cluster
 from support.cluster import ROOT, Object
 from support.job_watch import condition
@@ -208,6 +208,11 @@ def _wheels_environment(folder: Path) -> dict[str, bytes]:
 def _content(folder: Path) -> dict[str, bytes]:
     files = [file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def digest_of(content: dict[str, bytes]) -> str:
+    """Of a tree that holds these files."""
+    return digest_of_sums({path: content_sum(data) for path, data in content.items()})
 
 
 def _tar(content: dict[str, bytes]) -> bytes:

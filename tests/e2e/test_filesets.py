@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from e2e.filesets import Staging, _plain_environment
+from e2e.filesets import Staging, _plain_environment, digest_of
 from e2e.manifests import CAPITALS_TASKS
 from e2e.runs import Run
-from nhx_gym_operator.api.tree import digest_of
 from support.job_watch import condition, is_true
 
 PAGES = ["from_the_page", pytest.param("wheels_from_the_page", marks=pytest.mark.nightly)]

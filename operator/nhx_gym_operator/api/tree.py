@@ -31,11 +31,6 @@ def tree_digest(root: Path) -> str:
     return _digest((path, _file_digest(root / path)) for path in tree_files(root))
 
 
-def digest_of(files: Mapping[str, bytes]) -> str:
-    """The digest of a tree that holds these files."""
-    return digest_of_sums({path: content_sum(content) for path, content in files.items()})
-
-
 def content_sum(content: bytes) -> str:
     """What `digest_of_sums` takes for a file's content."""
     return hashlib.sha256(content).hexdigest()
