@@ -19,6 +19,7 @@ from .resource import (
     ObjectName,
     SecretValue,
     Timestamp,
+    exactly_one_of,
     relative_path,
     rule,
     validated,
@@ -188,19 +189,11 @@ class ImageSource(ApiModel):
     path: Annotated[str | None, kubernetes("VolumeMount.subPath")] = _ROOT
 
 
-_KINDS = ("configMap", "persistentVolumeClaim", "http", "s3", "image")
-
-
 class Source(ApiModel):
     """Where the files come from: exactly one of these."""
 
     model_config = ConfigDict(
-        json_schema_extra=validated(
-            rule(
-                " + ".join(f"(has(self.{kind}) ? 1 : 0)" for kind in _KINDS) + " == 1",
-                f"exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]} must be set",
-            )
-        )
+        json_schema_extra=validated(exactly_one_of("configMap", "persistentVolumeClaim", "http", "s3", "image"))
     )
 
     config_map: Annotated[ConfigMapSource | None, kubernetes("Volume.configMap")] = Field(

@@ -61,6 +61,12 @@ def _fixed(field: str, *, always_there: bool) -> Schema:
     )
 
 
+def exactly_one_of(*fields: str) -> Schema:
+    """The rule that one of these fields, as a manifest names them, is set and no other."""
+    count = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields)
+    return rule(f"{count} == 1", f"exactly one of {', '.join(fields[:-1])} and {fields[-1]} must be set")
+
+
 ATOMIC: Schema = {"x-kubernetes-map-type": "atomic"}
 """A reference is replaced as a whole: half of an old one and half of a new one point nowhere."""
 

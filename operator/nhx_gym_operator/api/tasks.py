@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from .origins import kubernetes, ours, page
-from .resource import ApiModel, KeyRef, ObjectName, relative_path, rule, validated
+from .resource import ApiModel, KeyRef, ObjectName, exactly_one_of, relative_path, rule, validated
 from .target import PLACEMENT_PAGE
-
-
-def _exactly_one_of(*fields: str) -> dict[str, Any]:
-    count = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields)
-    names = f"{', '.join(fields[:-1])} and {fields[-1]}"
-    return validated(rule(f"{count} == 1", f"exactly one of {names} must be set"))
 
 
 class FileSetFile(ApiModel):
@@ -65,7 +59,7 @@ class Dataset(StoredFile):
     """Where the rows come from: a JSON Lines file, one row per task."""
 
     model_config = ConfigDict(
-        json_schema_extra=_exactly_one_of("bundled", "configMap", "fileSet", "persistentVolumeClaim")
+        json_schema_extra=validated(exactly_one_of("bundled", "configMap", "fileSet", "persistentVolumeClaim"))
     )
 
     bundled: Annotated[str | None, ours("row files that ship inside NeMo Gym")] = Field(
@@ -82,7 +76,9 @@ class Taskset(StoredFile):
     """Where the tasks come from: a JSON Lines file of tasks as the SDK's `discover_gym_tasks` makes them, each with
     `inputs.gym_row` and `metadata.gym_row_extras`. The `tasks.jsonl` of a result bundle is one."""
 
-    model_config = ConfigDict(json_schema_extra=_exactly_one_of("configMap", "fileSet", "persistentVolumeClaim"))
+    model_config = ConfigDict(
+        json_schema_extra=validated(exactly_one_of("configMap", "fileSet", "persistentVolumeClaim"))
+    )
 
 
 class Tasks(ApiModel):
