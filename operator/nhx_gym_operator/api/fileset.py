@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from .constants import API_VERSION, FILESET_KIND
 from .object_store import BUCKET_RULES, BucketCredentials, BucketSpec, CertificateSource
-from .origins import kubernetes, ours, page
+from .origins import CUSTOM_ENVIRONMENT_PAGE, kubernetes, ours, page
 from .resource import (
     CONDITION_LIST,
     ApiModel,
@@ -25,7 +25,6 @@ from .resource import (
     validated,
 )
 
-CUSTOM_ENVIRONMENT_PAGE = "evals/agent-eval/gym-custom-environment.mdx"
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 
@@ -76,6 +75,12 @@ _ROOT = Field(
     description="Folder of the source that is the set's root, e.g. `my-environment`. Unset: the source's own root.",
     json_schema_extra=relative_path("path"),
 )
+_SHA256 = Field(
+    default=None,
+    max_length=64,
+    pattern=r"^[0-9a-f]{64}$",
+    description="SHA-256 of the archive, as `sha256sum` prints it: another is refused. Unset: not checked.",
+)
 
 
 class ClaimSource(ApiModel):
@@ -115,12 +120,7 @@ class HttpSource(ApiModel):
         description="`http://` or `https://` address of the archive, as the job's evaluator pod reaches it. "
         "Link-local and metadata addresses are refused, also as the target of a redirect.",
     )
-    sha256: Annotated[str | None, ours("hex SHA-256 of the archive's bytes, as `sha256sum` prints it")] = Field(
-        default=None,
-        max_length=64,
-        pattern=r"^[0-9a-f]{64}$",
-        description="SHA-256 of the archive, as `sha256sum` prints it: another is refused. Unset: not checked.",
-    )
+    sha256: Annotated[str | None, ours("hex SHA-256 of the archive's bytes, as `sha256sum` prints it")] = _SHA256
     path: Annotated[str | None, kubernetes("VolumeMount.subPath")] = _ROOT
     authorization: Annotated[SecretValue | None, ours("value of the Authorization header")] = Field(
         default=None,
@@ -154,12 +154,7 @@ class S3Source(BucketSpec):
         max_length=1024,
         description="Key of an archive (.tar, .tar.gz, .tar.bz2, .tar.xz or .zip), instead of prefix.",
     )
-    sha256: Annotated[str | None, ours("hex SHA-256 of the archive's bytes, as `sha256sum` prints it")] = Field(
-        default=None,
-        max_length=64,
-        pattern=r"^[0-9a-f]{64}$",
-        description="SHA-256 of the archive, as `sha256sum` prints it: another is refused. Unset: not checked.",
-    )
+    sha256: Annotated[str | None, ours("hex SHA-256 of the archive's bytes, as `sha256sum` prints it")] = _SHA256
     path: Annotated[str | None, kubernetes("VolumeMount.subPath")] = _ROOT
     credentials: Annotated[BucketCredentials | None, ours("credentials by the keys of Secrets")] = Field(  # type: ignore[assignment]
         default=None, description="Who asks. Unset: requests are anonymous."

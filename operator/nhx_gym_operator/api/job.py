@@ -14,14 +14,13 @@ from pydantic import ConfigDict, Field
 from .constants import API_VERSION, JOB_CONTROLLER, JOB_KIND, MAX_HOSTS, MAX_RETRIES, POLICY_MODEL
 from .egress import Egress
 from .failure_policy import FailurePolicy
-from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .limits import Limits
 from .models import ModelSpec
-from .origins import batch_job, kubernetes, ours, page, run_config
-from .resource import ApiModel, ObjectMeta, fixed_but, rule, validated
+from .origins import CUSTOM_ENVIRONMENT_PAGE, batch_job, kubernetes, ours, page, run_config
+from .resource import WEEK_SECONDS, ApiModel, ObjectMeta, fixed_but, rule, validated
 from .results import EmptyDirResults, Results
 from .status import JobStatus
-from .target import WEEK_SECONDS, Target
+from .target import Target
 from .tasks import Tasks
 
 MAX_SECONDS = 2**31 - 1

@@ -6,11 +6,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from .fileset import CUSTOM_ENVIRONMENT_PAGE
 from .object_store import CertificateSource
-from .origins import ours, page
-from .resource import ApiModel, SecretValue, rule, validated
-from .target import WEEK_SECONDS
+from .origins import CUSTOM_ENVIRONMENT_PAGE, ours, page
+from .resource import WEEK_SECONDS, ApiModel, SecretValue, rule, validated
 
 MODEL_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 BASE_URL = r"^https?://[^/@?#]+(/[^?#]*)?$"

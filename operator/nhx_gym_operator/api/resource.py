@@ -16,6 +16,8 @@ OBJECT_NAME_LENGTH = 253
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 """Of a name in the resource's own namespace, as the API server takes one: a path into another namespace is none."""
 CONFIG_KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
+WEEK_SECONDS = 7 * 24 * 3600
+"""No time-out of a job may be longer. Ours."""
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339 in UTC with seconds, as the API server writes it: `2026-11-29T18:55:00Z`."""

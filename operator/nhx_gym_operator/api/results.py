@@ -9,8 +9,7 @@ from pydantic import ConfigDict, Field
 
 from .object_store import BucketSpec
 from .origins import kubernetes, ours
-from .resource import OBJECT_NAME_LENGTH, OBJECT_NAME_PATTERN, ApiModel, rule, validated
-from .target import WEEK_SECONDS
+from .resource import OBJECT_NAME_LENGTH, OBJECT_NAME_PATTERN, WEEK_SECONDS, ApiModel, rule, validated
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$"
 

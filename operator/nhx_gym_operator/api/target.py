@@ -7,11 +7,9 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from . import credentials
-from .origins import gym_config, page
-from .resource import ApiModel, FileSetName, SecretValue, relative_path, rule, validated
+from .origins import GYM_RUNNER_PAGE, gym_config, page
+from .resource import WEEK_SECONDS, ApiModel, FileSetName, SecretValue, relative_path, rule, validated
 
-PLACEMENT_PAGE = "evals/agent-eval/gym-runner.mdx"
-WEEK_SECONDS = 7 * 24 * 3600
 COMPONENT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
 VARIABLE_NAMES = rule(
@@ -44,7 +42,7 @@ NO_CREDENTIAL_VALUES = rule(
 class Environment(ApiModel):
     """Gym components that are not built into the images."""
 
-    file_set: Annotated[FileSetName, page(PLACEMENT_PAGE, "environment")] = Field(
+    file_set: Annotated[FileSetName, page(GYM_RUNNER_PAGE, "environment")] = Field(
         description="A FileSet of purpose `environment` with `nemo-environment.yaml` at its root."
     )
 
@@ -83,7 +81,7 @@ class GymSpec(ApiModel):
         "declares the agent.",
         json_schema_extra=relative_path("agentConfig"),
     )
-    agent_ref_name: Annotated[str | None, page(PLACEMENT_PAGE, "agent_ref_name")] = Field(
+    agent_ref_name: Annotated[str | None, page(GYM_RUNNER_PAGE, "agent_ref_name")] = Field(
         default=None,
         min_length=1,
         max_length=128,
@@ -173,7 +171,7 @@ class GymSpec(ApiModel):
         max_length=256,
         description="Key of a rollout record that holds its reward.",
     )
-    environment: Annotated[Environment | None, page(PLACEMENT_PAGE, "environment")] = Field(
+    environment: Annotated[Environment | None, page(GYM_RUNNER_PAGE, "environment")] = Field(
         default=None,
         description="Gym components that are not built into the images. Runs sandboxed or not at "
         "all. Unset: `resourcesServer` is one of those in the images.",
@@ -183,6 +181,6 @@ class GymSpec(ApiModel):
 class Target(ApiModel):
     """What the tasks are put to. `gym` is the only kind."""
 
-    gym: Annotated[GymSpec, page(PLACEMENT_PAGE, '"kind": "gym"')] = Field(
+    gym: Annotated[GymSpec, page(GYM_RUNNER_PAGE, '"kind": "gym"')] = Field(
         description="An agent in a NeMo Gym environment."
     )

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from .origins import kubernetes, ours, page
+from .origins import GYM_RUNNER_PAGE, kubernetes, ours, page
 from .resource import ApiModel, KeyRef, ObjectName, exactly_one_of, relative_path, rule, validated
-from .target import PLACEMENT_PAGE
 
 
 class FileSetFile(ApiModel):
@@ -97,10 +96,10 @@ class Tasks(ApiModel):
         )
     )
 
-    dataset: Annotated[Dataset | None, page(PLACEMENT_PAGE, "dataset")] = Field(
+    dataset: Annotated[Dataset | None, page(GYM_RUNNER_PAGE, "dataset")] = Field(
         default=None, description="Rows: each distinct one is a task, with the hash of its content as id."
     )
-    taskset: Annotated[Taskset | None, page(PLACEMENT_PAGE, "taskset")] = Field(
+    taskset: Annotated[Taskset | None, page(GYM_RUNNER_PAGE, "taskset")] = Field(
         default=None, description="Stored tasks. A task without an `id` gets the hash of its row, as one of a dataset."
     )
     limit: Annotated[int | None, ours("as the `limit` of the SDK's task loaders")] = Field(
