@@ -119,7 +119,7 @@ class JobSpec(ApiModel):
         "unfinished rollouts go to others. More than one needs a sandbox.",
     )
     limits: Annotated[Limits, ours("what a job may cost at most")] = Field(
-        default=Limits(), description="Bounds on rollouts and tokens of this job."
+        default=Limits(), description="Bounds on this job's rollouts and model calls, their tokens and their time."
     )
     egress: Annotated[Egress, ours("what a sandbox may reach, within what the administrator allows")] = Field(
         default=Egress(), description="Hosts of the network that a sandboxed Gym may reach."

@@ -113,7 +113,7 @@ class Outcome(Message):
     coverage: float | None = None
     """Rollouts with a reward, divided by rollouts asked for."""
     degraded: list[str] = Field(default_factory=list)
-    """What the result lacks although the job is complete, e.g. `runner.gym aggregates missing: …`."""
+    """What the result lacks although the job is complete, e.g. `runner.gym.* is missing: …`."""
     warnings: list[str] = Field(default_factory=list)
     aggregates: list[Aggregate] = Field(default_factory=list)
     aggregates_dropped: int = 0
