@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nhx_gym_operator.api.outcome import decode_outcome
-from nhx_gym_operator.api.wire.plans import EVALUATOR_PLAN_ENV
+from nhx_gym_operator.api.wire.plans import EVALUATOR_PLAN_ENV, FETCH_PLAN_ENV, OUTCOME_PLAN_ENV, STAGE_PLAN_ENV
 from nhx_gym_operator.evaluator import __main__ as program
 from nhx_gym_operator.evaluator.plan import Paths, PlanError, load_plan, load_tokens
 from unit.evaluator_fakes import make_plan, paths_in, row, write_rows
@@ -100,6 +100,22 @@ def test_an_evaluator_without_a_plan_still_leaves_an_outcome(tmp_path: Path, mon
     outcome = decode_outcome(paths.termination_log.read_bytes())
     assert (outcome.state, outcome.reason) == ("Failed", "EvaluationFailed")
     assert EVALUATOR_PLAN_ENV in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"), [("stage", STAGE_PLAN_ENV), ("outcome", OUTCOME_PLAN_ENV), ("fetch", FETCH_PLAN_ENV)]
+)
+@pytest.mark.parametrize(("plan", "words"), [(None, "is not set"), ("{}", "is not a valid plan: ")])
+def test_a_program_without_a_plan_that_it_can_read_says_so_in_its_termination_message(
+    command: str, variable: str, plan: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    if plan is not None:
+        monkeypatch.setenv(variable, plan)
+    paths = paths_in(tmp_path)
+    monkeypatch.setattr(program, "Paths", lambda: paths)
+    assert program.main([command]) == 1
+    assert paths.termination_log.read_text().startswith(f"{variable} {words}")
 
 
 def test_a_log_record_is_bounded_acts_on_no_terminal_and_passes_for_no_other() -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
 
-from ..api.wire.plans import FETCH_PLAN_ENV, FetchPlan
 from ..api.wire.reports import NO_OUTCOME_EXIT_CODE, NO_RECORDS_EXIT_CODE
 from ..in_pods.masking import Mask, by_words
 from ..in_pods.termination_log import write_termination_message
@@ -24,6 +23,7 @@ from .last_word import KeptOutcomeError
 from .plan import (
     Paths,
     PlanError,
+    load_fetch_plan,
     load_outcome_plan,
     load_plan,
     load_source_secrets,
@@ -58,7 +58,8 @@ class Readable(logging.Formatter):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit code is 0 if the job is complete (or the FileSet staged), else 1."""
+    """Run the command. The exit code is 0 if it did what it is for: the job is complete, the FileSet staged, an outcome
+    or the bundle there. Else it is 1, and of `outcome` one of `api.wire.reports` where there is none."""
     parser = argparse.ArgumentParser(prog="python -m nhx_gym_operator.evaluator", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="run|stage|outcome|fetch")
     commands.add_parser("run", help="collect and score the job's rollouts").set_defaults(command=_run)
@@ -161,11 +162,11 @@ def _outcome(paths: Paths) -> int:
 
 
 def _fetch(paths: Paths) -> int:
-    plan = FetchPlan.model_validate_json(os.environ[FETCH_PLAN_ENV])
     try:
+        plan = load_fetch_plan(os.environ)
         bucket = BundleBucket(plan.address, paths.object_store, FIELD)
         count = asyncio.run(bucket.get(plan.path, Path(plan.target)))
-    except BucketError as error:
+    except (PlanError, BucketError) as error:
         return _refuse(str(error), paths.termination_log)
     log.info("%d files", count)
     return 0

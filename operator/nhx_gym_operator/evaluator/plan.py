@@ -14,7 +14,7 @@ from ..api.constants import POLICY_MODEL, Placement
 from ..api.object_store import ACCESS_KEY_ID, CERTIFICATES, SECRET_ACCESS_KEY, SESSION_TOKEN
 from ..api.wire import mounts, plans, reports
 from ..api.wire.message import Message
-from ..api.wire.plans import EvaluatorPlan, OutcomePlan, StagePlan
+from ..api.wire.plans import EvaluatorPlan, FetchPlan, OutcomePlan, StagePlan
 from ..in_pods.mounted import MountedSecret, SecretError, read_secret
 
 log = logging.getLogger(__name__)
@@ -107,10 +107,15 @@ def load_outcome_plan(environment: Mapping[str, str]) -> OutcomePlan:
     return _plan(OutcomePlan, environment, plans.OUTCOME_PLAN_ENV)
 
 
+def load_fetch_plan(environment: Mapping[str, str]) -> FetchPlan:
+    """The plan in `FETCH_PLAN_ENV`. Raises `PlanError` naming what is wrong with it."""
+    return _plan(FetchPlan, environment, plans.FETCH_PLAN_ENV)
+
+
 def _plan[Plan: Message](model: type[Plan], environment: Mapping[str, str], variable: str) -> Plan:
     raw = environment.get(variable, "").strip()
     if not raw:
-        raise PlanError(f"{variable} is not set: this program is started by nhx-gym-operator")
+        raise PlanError(f"{variable} is not set: this program is started in a pod, by the operator or kubectl nhx")
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
