@@ -49,7 +49,7 @@ test-faults: $(VENV)/installed cluster images ## the sandbox's layers taken away
 	$(PYTEST) tests/chaos
 
 .PHONY: nightly
-nightly: test-helm3 test-checks test-browser test-named-cluster test-nightly soak chaos environments ## what `make test` leaves out
+nightly: test-helm3 test-checks test-browser test-named-cluster test-nightly chaos soak environments ## what `make test` leaves out
 
 .PHONY: test-nightly
 test-nightly: $(VENV)/installed cluster images s3 ## the tests that take too long for every change

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.plan import LOSSES, Kind
-from chaos.run import Played
+from chaos.played import Played
 
 FOLDER = Path(__file__).resolve().parents[2] / "build"
 

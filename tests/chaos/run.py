@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from chaos import node, world
 from chaos.model import Model
 from chaos.plan import LOSSES, Fault, Job, Kind, Plan, Where
+from chaos.played import Hit, Played, acts_since, may_be_unseen, told_of_restart
 from chaos.world import RELEASES, Release, patiently
 from chaos.writes import Writes
 from nhx_gym_operator.api.constants import CONTAINER_EVALUATE, CONTAINER_HOST
 from support import cluster
-from support.cluster import CommandError, Object
-from support.job_watch import JobWatch, condition, ended, phase
+from support.cluster import Object
+from support.job_watch import JobWatch, ended, phase
 from support.report import describe
 
 PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
@@ -32,44 +32,6 @@ _ROLES = {"evaluator": ("evaluator", "colocated"), "host": ("gym-host",)}
 _CONTAINERS = {"evaluator": CONTAINER_EVALUATE, "host": CONTAINER_HOST}
 _PODS = (Kind.EVALUATOR_POD, Kind.HOST_POD)
 _SHIMS = (Kind.EVALUATOR_SHIM, Kind.HOST_SHIM)
-
-
-@dataclass
-class Hit:
-    """A fault that happened, and what it cost."""
-
-    fault: Fault
-    at: float
-    """When it was inflicted, by the monotonic clock."""
-    over: float = 0.0
-    """When what it took was gone."""
-    recorded: set[tuple[int, int]] = field(default_factory=set)
-    """Rollouts of the job that were in its journal then."""
-    unfinished: set[tuple[int, int]] = field(default_factory=set)
-    collected: set[tuple[int, int]] = field(default_factory=set)
-    """Rollouts that were collected from then on; by the model's own count where hosts say whose their calls are."""
-    recovered: float | None = None
-    """When the job went on, or what was killed worked again."""
-    beside: set[str] = field(default_factory=set)
-    """UIDs of the job's pods when its evaluator was killed."""
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.recovered is None else self.recovered - self.at
-
-
-@dataclass
-class Played:
-    """All that a run showed. `problems` is empty if every promise was kept."""
-
-    plan: Plan
-    seconds: float = 0.0
-    hits: list[Hit] = field(default_factory=list)
-    phases: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    writes: dict[str, int] = field(default_factory=dict)
-    rollouts: int = 0
-    calls: int = 0
 
 
 class Player:
@@ -89,21 +51,33 @@ class Player:
         """Returns when all jobs have ended and their objects are gone. Jobs that have not ended when the time is up are
         problems, as is all else that is not as it should be: so there is a report in any case."""
         try:
-            self._set_up()
-            self._until_all_ended(self._began + deadline_seconds)
+            with self._noted("it broke off"):
+                self._set_up()
+                self._until_all_ended(self._began + deadline_seconds)
             self.played.seconds = time.monotonic() - self._began
-            self._writes.note()
-            self.played.writes = dict(self._writes.by_verb())
+            with self._noted("API writes"):
+                self._writes.note()
+                self.played.writes = dict(self._writes.by_verb())
             self._recoveries()
             self._tell("looking at what became of all jobs")
             for job in self._plan.jobs:
-                self._check(job)
+                with self._noted(f"{job.name} could not be looked at"):
+                    self._check(job)
             self._tell("deleting all jobs")
-            self._take_down()
+            with self._noted("jobs could not be deleted"):
+                self._take_down()
         finally:
             self._watch.close()
         self.played.calls = len(self._model.record)
         return self.played
+
+    @contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        """An error of any kind is a problem of the report, and what comes next goes on."""
+        try:
+            yield
+        except Exception as error:
+            self._note_problem(f"{what}: {type(error).__name__}: {error}")
 
     # ---- jobs
 
@@ -184,7 +158,7 @@ class Player:
         for name, fault in list(self._faults.items()):
             if fault.kind is Kind.MODEL:
                 del self._faults[name]
-                self.played.hits.append(Hit(fault, 0.0))
+                self.played.hits.append(Hit(fault, self._jobs[name], 0.0))
             elif self._model.is_waiting(name) and self._may_inflict(fault):
                 del self._faults[name]
                 try:
@@ -210,7 +184,7 @@ class Player:
         job = self._jobs[fault.job]
         if fault.kind is Kind.API_SERVER:
             self._writes.note()
-            hit = Hit(fault, time.monotonic())
+            hit = Hit(fault, job, time.monotonic())
             node.kill_api_server(DOWN_SECONDS)
             self._writes.restarted()
             hit.over = hit.recovered = time.monotonic()
@@ -225,17 +199,16 @@ class Player:
     def _kill_operator(self, fault: Fault, release: Release) -> Hit:
         """The one that acts; it is over when another one holds the Lease, or itself again."""
         self._whole.pop(release.name, None)
-        _, process = release.leader()
-        hit, at = Hit(fault, time.monotonic()), time.time()
+        holder, process = release.leader()
+        hit, at = Hit(fault, self._jobs[fault.job], time.monotonic()), time.time()
         node.kill(process)
         node.until_gone(process)
-        hit.over = time.monotonic()
-        last = patiently(release.lease).get("renewTime")
-        # A killed container that starts again in its pod bears the name that stands in the Lease, and goes on with it.
-        if _until(lambda: release.lease().get("renewTime") != last, hit.at) is not None:
-            # By the Lease's own time: on a busy machine it takes kubectl seconds to bring it.
-            renewed = datetime.fromisoformat(patiently(release.lease)["renewTime"]).timestamp()
-            hit.recovered = hit.at + renewed - at
+        hit.over, gone = time.monotonic(), time.time()
+        while hit.recovered is None and time.monotonic() < hit.at + RECOVERY_SECONDS:
+            time.sleep(0.2)
+            # By the Lease's own times: on a busy machine it takes kubectl seconds to bring it.
+            acts = acts_since(patiently(release.lease), holder, gone)
+            hit.recovered = acts and hit.at + acts - at
         return hit
 
     def _take_part(self, fault: Fault, job: Job) -> Hit:
@@ -244,8 +217,8 @@ class Player:
         process = node.process_of(pod, _CONTAINERS[part])
         target = node.shim_of(process) if fault.kind in _SHIMS else process
         journal = self._journal(job)
-        beside = self._uids_of_pods(job) if fault.kind is Kind.EVALUATOR else set()
-        hit = Hit(fault, time.monotonic(), beside=beside)
+        beside, lost = (self._uids_of_pods(job), self._lost(job)) if fault.kind is Kind.EVALUATOR else (set(), 0)
+        hit = Hit(fault, job, time.monotonic(), beside=beside, lost=lost)
         if fault.kind in _PODS:
             patiently(lambda: cluster.delete("pod", pod["metadata"]["name"], _namespace(job), wait=False))
         else:
@@ -272,6 +245,10 @@ class Player:
     def _uids_of_pods(self, job: Job) -> set[str]:
         pods = patiently(lambda: cluster.listed("pods", _namespace(job), {"evals.nhx.io/job-uid": self._uid(job)}))
         return {pod["metadata"]["uid"] for pod in pods}
+
+    def _lost(self, job: Job) -> int:
+        """Attempts so far, as the API server has it now."""
+        return patiently(lambda: cluster.get("aej", job.name, _namespace(job)))["status"].get("lostAttempts", 0)
 
     def _uid(self, job: Job) -> str:
         return self._last(job)["metadata"]["uid"]
@@ -339,10 +316,11 @@ class Player:
 
     def _check_restarted(self, job: Job, hit: Hit, status: Object) -> None:
         """A killed evaluator's container is started again in its pod, and its hosts go on; the status says so."""
-        if self._uids_of_pods(job) != hit.beside or "lostAttempts" in status:
-            self._problem(job, f"{hit.fault.kind}: that cost {status.get('lostAttempts', 0)} attempts, or a pod")
-        said = [condition(state, "Running") for state in self._watch.history(_namespace(job), job.name)]
-        if not any(c["reason"] == "EvaluatorRestarting" and "exit code 137" in c["message"] for c in said if c):
+        lost = status.get("lostAttempts", 0) - hit.lost
+        if self._uids_of_pods(job) != hit.beside or lost:
+            self._problem(job, f"{hit.fault.kind}: that cost {lost} attempts, or a pod")
+        told = told_of_restart(self._watch.history(_namespace(job), job.name))
+        if not told and not may_be_unseen(hit, self.played.hits):
             self._problem(job, f"{hit.fault.kind}: the status did not say that it was started again")
 
     def _check_calls(self, job: Job) -> None:
@@ -379,18 +357,6 @@ class Player:
 
 def _namespace(job: Job) -> str:
     return RELEASES[job.where].jobs
-
-
-def _until(holds: Callable[[], bool], since: float) -> float | None:
-    """When it did; None if it never does."""
-    while time.monotonic() < since + RECOVERY_SECONDS:
-        try:
-            if holds():
-                return time.monotonic()
-        except CommandError:
-            pass
-        time.sleep(0.2)
-    return None
 
 
 def _left(namespace: str, seconds: float) -> list[str]:

@@ -14,7 +14,8 @@ import pytest
 from chaos import node, report, world
 from chaos.model import Model
 from chaos.plan import LONG, SHORT, Fault, Job, Kind, Plan, Where, make, scaled
-from chaos.run import Played, Player
+from chaos.played import Played, broken
+from chaos.run import Player
 from chaos.world import COLOCATED, SANDBOXED
 
 SEED = int(os.environ.get("CHAOS_SEED", "6"))
@@ -22,7 +23,6 @@ SHORT_SECONDS = 60 * int(os.environ.get("CHAOS_MINUTES", "20"))
 """In which it ends on a machine that is busy with anything; on an idle one it takes some two minutes."""
 LONG_SECONDS = 60 * int(os.environ.get("CHAOS_MINUTES", "120"))
 """Until the last of 200 jobs has ended; docs/reliability.md says what they take."""
-OPERATOR_SECONDS = 20
 
 
 def played(plan: Plan, model: Model, name: str, seconds: float) -> Played:
@@ -34,15 +34,7 @@ def played(plan: Plan, model: Model, name: str, seconds: float) -> Played:
 
 def kept(result: Played) -> None:
     """Every promise at once: a run is too dear for a test of each."""
-    plan = result.plan
-    assert not result.problems, "\n".join(result.problems)
-    assert set(result.phases) == {job.name for job in plan.jobs}
-    assert {hit.fault for hit in result.hits} == set(plan.faults), "a fault of the plan did not happen"
-    unhealed = [hit.fault for hit in result.hits if hit.recovered is None and hit.unfinished]
-    assert not unhealed, unhealed
-    operators = [hit for hit in result.hits if hit.fault.kind is Kind.OPERATOR]
-    slow = [hit for hit in operators if hit.seconds is None or hit.seconds > OPERATOR_SECONDS]
-    assert not slow, slow
+    assert not (words := broken(result)), "\n".join(words)
 
 
 def test_a_dozen_jobs_under_every_kind_of_fault_end_with_the_right_answers(light: None, model: Model) -> None:

@@ -37,6 +37,15 @@ def test_each_fault_comes_in_the_middle_of_a_job_that_has_what_it_takes(size: Si
 
 @SIZES
 @pytest.mark.parametrize("seed", range(20))
+def test_no_job_has_more_hosts_than_the_api_lets_it_have(size: Size, seed: int) -> None:
+    jobs = make(seed, size).jobs
+    assert {job.hosts for job in jobs if job.where is not Where.LIGHT} <= {1}
+    assert {job.hosts for job in jobs} <= {1, 2}
+    assert not [job for job in jobs if job.hosts > job.concurrency]
+
+
+@SIZES
+@pytest.mark.parametrize("seed", range(20))
 def test_half_of_the_jobs_with_gym_itself_lose_a_part_in_each_placement(size: Size, seed: int) -> None:
     plan = make(seed, size)
     losing = {fault.job for fault in plan.faults if fault.kind in LOSSES}
