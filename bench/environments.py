@@ -88,10 +88,10 @@ def main(arguments: list[str]) -> int:
 
 
 def write(measured: list[Measured]) -> None:
-    """Puts the lines into the page; those of servers that were not measured now stay."""
+    """Puts the lines into the page; those of servers that were not measured now stay, whatever columns they have."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
-    lines = {line.split("`")[1]: f"{line}\n" for line in old.removeprefix(HEAD).splitlines()}
+    lines = {line.split("`")[1]: f"{line}\n" for line in old.splitlines() if line.startswith("| `")}
     lines |= {entry.bundled.server: entry.line() for entry in measured}
     table = "".join(lines[bundled.server] for bundled in OFFLINE if bundled.server in lines)
     PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}{END}{after}")
