@@ -1,7 +1,10 @@
 """The gym host: what makes it unusable, when it is of no use any more, and which one is missing."""
 
+import re
+
 import pytest
 
+from nhx_gym_operator.api.pod_rules import POD_SECURITY
 from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.controller.attempt import Attempt
@@ -87,6 +90,9 @@ def test_a_container_that_nobody_asked_for_is_a_fault_by_name():
         ({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}, "'x'"),
         ({"runtimeClassName": "runc"}, "'runc'"),
         ({"hostNetwork": True}, "hostNetwork"),
+        ({"shareProcessNamespace": True}, "shareProcessNamespace"),
+        ({"securityContext": POD_SECURITY | {"seccompProfile": {"type": "Unconfined"}}}, "seccompProfile"),
+        ({"securityContext": {"runAsNonRoot": True}}, "seccompProfile"),
     ],
 )
 def test_a_pod_that_admission_opened_is_refused_by_what_opens_it(changes, named):
@@ -104,6 +110,8 @@ def test_a_pod_that_admission_opened_is_refused_by_what_opens_it(changes, named)
         ("capabilities", {"drop": ["ALL"], "add": ["NET_ADMIN"]}),
         ("readOnlyRootFilesystem", False),
         ("procMount", "Unmasked"),
+        ("seccompProfile", {"type": "Unconfined"}),
+        ("runAsNonRoot", False),
     ],
 )
 @pytest.mark.parametrize("where", ["containers", "initContainers"])
@@ -115,8 +123,45 @@ def test_a_container_whose_rights_admission_changed_is_refused_by_field_and_name
     assert f"securityContext.{field}" in found.message and repr(container["name"]) in found.message
 
 
+TOOL = {"name": "TOOL", "valueFrom": {"secretKeyRef": {"name": "tool", "key": "token"}}}
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        {"env": [TOOL, {"name": "CLOUD", "valueFrom": {"secretKeyRef": {"name": "cloud", "key": "key"}}}]},
+        {"env": [TOOL, {"name": "CLOUD", "valueFrom": {"secretKeyRef": {"name": "tool", "key": "cloud"}}}]},
+        {"envFrom": [{"secretRef": {"name": "cloud"}}]},
+        {"envFrom": [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "tool"}}]},
+    ],
+    ids=["a Secret", "another key of a named Secret", "all of a Secret", "all of a named Secret"],
+)
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_a_secret_that_admission_put_into_a_host_is_refused_by_name(where, brought):
+    owner = job(status=accepted_status(), gym={"envSecrets": {"TOOL": TOOL["valueFrom"]}})
+    (container,) = host(workload(owner))["spec"][where]
+    found = fault(serving(**{where: [container | brought]}), owner=owner)
+    assert found.reason == "PodChanged" and repr(container["name"]) in found.message
+    assert re.search(r"Secret '(cloud|tool)'", found.message)
+
+
 def test_a_pod_that_is_as_it_was_asked_for_is_no_fault():
-    assert fault(serving()) is None
+    owner = job(status=accepted_status(), gym={"envSecrets": {"TOOL": TOOL["valueFrom"]}})
+    asked = host(workload(owner), states=SERVING, phase="Running")
+    assert TOOL in asked["spec"]["containers"][0]["env"]
+    assert fault(asked, owner=owner) is None and fault(serving()) is None
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        {"env": [{"name": "REGION", "value": "here"}, {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "p"}}}]},
+        {"envFrom": [{"configMapRef": {"name": "settings"}}]},
+    ],
+)
+def test_what_admission_adds_that_is_no_secret_is_borne(brought):
+    (container,) = serving()["spec"]["containers"]
+    assert fault(serving(containers=[container | brought])) is None
 
 
 def test_hosts_that_are_lost_again_and_again_are_a_fault():

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 from ...api.conditions import PodReason, SandboxReason
 from ...api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, ROLE_LABEL
-from ...api.pod_rules import CONTAINER_SECURITY
+from ...api.job import AgentEvalJob
+from ...api.pod_rules import CONTAINER_SECURITY, POD_SECURITY
 from ...api.wire.endpoints import Progress, Stage
 from ...api.wire.plans import HOST_PLAN_ENV, HostPlan
 from ...api.wire.reports import GATE_OPEN_EXIT_CODE
@@ -32,6 +33,9 @@ Manifest = dict[str, Any]
 HOST_END_GRACE_SECONDS = 15.0
 """An evaluator whose host ended has this long to say what that means for the job."""
 _BUILT_CONTAINERS = {CONTAINER_GATE, CONTAINER_HOST}
+_SECCOMP = POD_SECURITY["seccompProfile"]
+_BORNE = {"privileged": (None, False), "procMount": (None, "Default"), "seccompProfile": (None, _SECCOMP)}
+_SHARED = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def find_fault(observation: Observation, attempt: Attempt, now: datetime) -> Fau
                 f"{', '.join(sorted(foreign))}; exempt pods with the label {ROLE_LABEL}=gym-host from "
                 f"whatever adds them",
             )
-        opened = _opened_by(host, observation.job.status.runtime_class_name)
+        opened = _opened_by(host, observation.job)
         if opened:
             return Fault(
                 PodReason.POD_CHANGED,
@@ -172,25 +176,42 @@ def known_address(pods: tuple[Manifest, ...]) -> str | None:
     return None
 
 
-def _opened_by(host: Manifest, runtime_class: str | None) -> str:
+def _opened_by(host: Manifest, job: AgentEvalJob) -> str:
     """What admission put into a host pod that opens its sandbox: a webhook for cloud credentials, for
     instance, adds a volume with a token to every pod. Empty if nothing."""
-    spec = host["spec"]
+    spec, runtime_class = host["spec"], job.status.runtime_class_name
     if runtime_class and spec.get("runtimeClassName") != runtime_class:
         return f"its runtimeClassName is {spec.get('runtimeClassName')!r}, not {runtime_class!r}"
-    shared = [field for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
+    shared = [field for field in _SHARED if spec.get(field)]
     if shared:
         return f"{shared[0]} is set"
+    if (spec.get("securityContext") or {}).get("seccompProfile") != _SECCOMP:
+        return "its securityContext.seccompProfile is not as it was asked for"
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
-        security = container.get("securityContext") or {}
-        changed = [field for field, value in CONTAINER_SECURITY.items() if security.get(field) != value]
-        changed += [
-            field for field in ("privileged", "procMount") if security.get(field) not in (None, False, "Default")
-        ]
+        changed = _changed_rights(container.get("securityContext") or {})
         if changed:
             return f"securityContext.{changed[0]} of container {container['name']!r} is not as it was asked for"
+        secrets = _secrets_brought(container, job)
+        if secrets:
+            return f"container {container['name']!r} is given Secret {secrets[0]!r}, which envSecrets does not name"
     brought = [v["name"] for v in spec.get("volumes", ()) if v["name"] != TOKENS_VOLUME and "emptyDir" not in v]
     return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
+
+
+def _changed_rights(security: Manifest) -> list[str]:
+    """Fields of a container's securityContext that are not as built."""
+    changed = [field for field, value in CONTAINER_SECURITY.items() if security.get(field) != value]
+    return changed + [field for field, borne in _BORNE.items() if security.get(field) not in borne]
+
+
+def _secrets_brought(container: Manifest, job: AgentEvalJob) -> list[str]:
+    """Secrets of which a container has variables that are none of the job's `envSecrets`."""
+    asked = [value.secret_key_ref for value in job.spec.target.gym.env_secrets.values()]
+    allowed = {(ref.name, ref.key) for ref in asked}
+    keys = [(variable.get("valueFrom") or {}).get("secretKeyRef") for variable in container.get("env") or ()]
+    whole = [source.get("secretRef") for source in container.get("envFrom") or ()]
+    brought = [ref for ref in keys if ref and (ref.get("name"), ref.get("key")) not in allowed]
+    return [ref.get("name", "") for ref in (*brought, *filter(None, whole))]
 
 
 def _failed_gate(host: Manifest) -> Fault | None:
