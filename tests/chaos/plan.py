@@ -82,6 +82,9 @@ class Size:
     at_once: int
     real_at_once: int
     faults: Mapping[Kind, int]
+    clears: bool = False
+    """Whether each job is looked at and deleted as soon as it has ended: what hundreds of them leave there slows down
+    what the others wait for."""
 
 
 SHORT = Size(
@@ -115,6 +118,7 @@ LONG = Size(
         Kind.HOST_SHIM: 6,
         Kind.MODEL: 20,
     },
+    clears=True,
 )
 
 

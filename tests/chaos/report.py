@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from chaos.plan import LOSSES, Kind
-from chaos.played import Played
+from chaos.plan import Kind
+from chaos.played import Hit, Played
 
 FOLDER = Path(__file__).resolve().parents[2] / "build"
 
@@ -19,16 +19,16 @@ def figures(played: Played) -> dict[str, Any]:
     by_kind = {}
     for kind in Kind:
         hits = [hit for hit in played.hits if hit.fault.kind is kind]
-        seconds = sorted(hit.seconds for hit in hits if hit.seconds is not None)
+        seconds = sorted(hit.seconds for hit in hits if hit.is_timed and hit.seconds is not None)
         if hits:
             by_kind[kind.value] = {
                 "faults": len(hits),
-                "unfinished": sum(len(hit.unfinished) for hit in hits),
-                "collected": sum(len(hit.collected) for hit in hits),
+                **_collected(hits),
+                "timed": len(seconds),
                 "recoverySecondsP50": _percentile(seconds, 0.5),
                 "recoverySecondsP99": _percentile(seconds, 0.99),
             }
-    losses = [hit for hit in played.hits if hit.fault.kind in LOSSES]
+    collected = _collected(played.hits)
     return {
         "seed": plan.seed,
         "jobs": jobs,
@@ -38,8 +38,9 @@ def figures(played: Played) -> dict[str, Any]:
         "rollouts": played.rollouts,
         "modelCalls": played.calls,
         "faults": by_kind,
-        "unfinishedAtLosses": sum(len(hit.unfinished) for hit in losses),
-        "collectedAgain": sum(len(hit.collected) for hit in losses),
+        "countedLosses": collected["counted"],
+        "unfinishedAtLosses": collected["unfinished"],
+        "collectedAgain": collected["collected"],
         "apiWrites": played.writes,
         "apiWritesPerJob": round(sum(played.writes.values()) / jobs, 1),
         "problems": played.problems,
@@ -51,11 +52,22 @@ def figures(played: Played) -> dict[str, Any]:
                 "how": hit.fault.how,
                 "recorded": len(hit.recorded),
                 "unfinished": len(hit.unfinished),
-                "collected": len(hit.collected),
+                "collected": len(hit.collected) if hit.is_counted else None,
                 "recoverySeconds": None if hit.seconds is None else round(hit.seconds, 2),
+                "isTimed": hit.is_timed,
             }
             for hit in played.hits
         ],
+    }
+
+
+def _collected(hits: list[Hit]) -> dict[str, int]:
+    """Of those losses alone after which the model counts what is collected: elsewhere nothing is measured."""
+    counted = [hit for hit in hits if hit.is_counted]
+    return {
+        "counted": len(counted),
+        "unfinished": sum(len(hit.unfinished) for hit in counted),
+        "collected": sum(len(hit.collected) for hit in counted),
     }
 
 
@@ -72,12 +84,12 @@ def table(played: Played) -> str:
         f"seed {found['seed']}: {found['jobs']} jobs {found['jobsByPlacement']} in {found['seconds']} s, "
         f"{found['phases']}; {found['rollouts']} rollouts, {found['modelCalls']} model calls, "
         f"{found['apiWritesPerJob']} API writes per job",
-        f"{'fault':24} {'times':>5} {'unfinished':>10} {'collected':>9} {'p50 s':>7} {'p99 s':>7}",
+        f"{'fault':24} {'times':>5} {'counted':>7} {'unfinished':>10} {'collected':>9} {'p50 s':>7} {'p99 s':>7}",
     ]
     for kind, row in found["faults"].items():
-        times, unfinished, collected = row["faults"], row["unfinished"], row["collected"]
+        times, counted, unfinished, collected = (row[key] for key in ("faults", "counted", "unfinished", "collected"))
         p50, p99 = (_shown(row[key]) for key in ("recoverySecondsP50", "recoverySecondsP99"))
-        lines.append(f"{kind:24} {times:>5} {unfinished:>10} {collected:>9} {p50:>7} {p99:>7}")
+        lines.append(f"{kind:24} {times:>5} {counted:>7} {unfinished:>10} {collected:>9} {p50:>7} {p99:>7}")
     return "\n".join([*lines, *found["problems"]])
 
 

@@ -42,6 +42,7 @@ class Player:
         self._faults = {fault.job: fault for fault in plan.faults}
         self._journals: dict[str, Path] = {}
         self._whole: dict[str, tuple[float, bool]] = {}
+        self._cleared: set[str] = set()
         self._began = self._told = time.monotonic()
         self._watch = JobWatch()
         self._writes = Writes()
@@ -49,7 +50,8 @@ class Player:
 
     def play(self, deadline_seconds: float) -> Played:
         """Returns when all jobs have ended and their objects are gone. Jobs that have not ended when the time is up are
-        problems, as is all else that is not as it should be: so there is a report in any case."""
+        problems, as is all else that is not as it should be: so there is a report in any case. The time is that of the
+        jobs: looking at them and deleting them comes on top."""
         try:
             with self._noted("it broke off"):
                 self._set_up()
@@ -61,8 +63,8 @@ class Player:
             self._recoveries()
             self._tell("looking at what became of all jobs")
             for job in self._plan.jobs:
-                with self._noted(f"{job.name} could not be looked at"):
-                    self._check(job)
+                if job.name not in self._cleared:
+                    self._look_at(job)
             self._tell("deleting all jobs")
             with self._noted("jobs could not be deleted"):
                 self._take_down()
@@ -98,6 +100,8 @@ class Player:
             for job in [job for job in running if self._has_ended(job)]:
                 running.remove(job)
                 self._note_end(job)
+                if self._plan.size.clears:
+                    self._clear(job)
             started = self._next(waiting, running)
             if started:
                 self._submit(started)
@@ -142,6 +146,13 @@ class Player:
         self.played.phases[job.name] = phase(self._last(job))
         if self.played.phases[job.name] != "Succeeded":
             self._problem(job, f"is {self.played.phases[job.name]}\n{describe(_namespace(job), job.name)}")
+
+    def _clear(self, job: Job) -> None:
+        """All that happens to a job has happened by its end: a fault holds its model up until then."""
+        self._cleared.add(job.name)
+        self._look_at(job)
+        with self._noted(f"{job.name} could not be deleted"):
+            patiently(lambda: cluster.delete("aej", job.name, _namespace(job), wait=False))
 
     # ---- progress
 
@@ -273,6 +284,10 @@ class Player:
 
     # ---- promises
 
+    def _look_at(self, job: Job) -> None:
+        with self._noted(f"{job.name} could not be looked at"):
+            self._check(job)
+
     def _check(self, job: Job) -> None:
         if self.played.phases.get(job.name) != "Succeeded":
             if job.name not in self.played.phases and (state := self._last(job)):
@@ -286,10 +301,12 @@ class Player:
             self._problem(job, f"recorded rollouts twice: {recorded}")
         if set(recorded) != job.rollouts:
             self._problem(job, f"recorded {sorted(recorded)}, and should have {sorted(job.rollouts)}")
-        for hit in self.played.hits:
-            if hit.fault.job == job.name and hit.fault.kind is not Kind.MODEL:
-                self._check_collected(job, hit, recorded)
-            if hit.fault.job == job.name and hit.fault.kind is Kind.EVALUATOR:
+        for hit in [hit for hit in self.played.hits if hit.job is job]:
+            if hit.fault.kind is Kind.MODEL:
+                self._check_failed(job, hit)
+            else:
+                self._check_collected(job, hit)
+            if hit.fault.kind is Kind.EVALUATOR:
                 self._check_restarted(job, hit, status)
         self._check_calls(job)
 
@@ -302,17 +319,23 @@ class Player:
         if abs(accuracy - 100 * job.reward) > 1e-6:
             self._problem(job, f"has Gym's accuracy {accuracy}, and {100 * job.reward} is right")
 
-    def _check_collected(self, job: Job, hit: Hit, recorded: list[tuple[int, int]]) -> None:
+    def _check_collected(self, job: Job, hit: Hit) -> None:
         """What was unfinished when something died was collected from then on, and nothing else."""
         asked = {call.rollout for call in self._model.calls_of(job.name, since=hit.over) if call.rollout}
-        # Of two hosts the other one goes on with what it has, and asks nothing again.
-        died = job.where is Where.LIGHT and hit.fault.kind in LOSSES and job.hosts == 1
-        hit.collected = asked if died else set(recorded) - hit.recorded
         if asked & hit.recorded:
             self._problem(job, f"{hit.fault.kind}: recorded already, and asked again: {sorted(asked & hit.recorded)}")
+        if not hit.is_counted:
+            return
+        hit.collected = asked
         if hit.collected != hit.unfinished:
             words = f"{sorted(hit.unfinished)} were unfinished, and {sorted(hit.collected)} were collected"
             self._problem(job, f"{hit.fault.kind}: {words}")
+
+    def _check_failed(self, job: Job, hit: Hit) -> None:
+        """The model failed as often as it was to. With Gym itself repeats of a row cannot be told apart."""
+        failed = len([name for name, _, _ in self._model.failed if name == job.name])
+        if job.where is Where.LIGHT and failed != hit.fault.after:
+            self._problem(job, f"{hit.fault.kind}: calls of {failed} rollouts failed, not of {hit.fault.after}")
 
     def _check_restarted(self, job: Job, hit: Hit, status: Object) -> None:
         """A killed evaluator's container is started again in its pod, and its hosts go on; the status says so."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from chaos import run
-from chaos.plan import SHORT, Fault, Job, Kind, Plan, Where
+from chaos import report, run
+from chaos.model import Call, Model
+from chaos.plan import LONG, SHORT, Fault, Job, Kind, Plan, Where, scaled
 from chaos.played import Hit, Played, acts_since, broken, may_be_unseen, told_of_restart
 from support.cluster import CommandError
 
@@ -105,16 +107,37 @@ def test_a_status_is_not_missed_where_nobody_was_there_to_tell_or_to_look() -> N
     assert not may_be_unseen(killed, [killed, hit(Kind.API_SERVER, 131.0), hit(Kind.HOST), hit(Kind.MODEL)])
 
 
-def test_what_a_command_breaks_off_is_a_problem_of_the_report_and_the_rest_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Nothing:
-        def __getattr__(self, _name: str) -> Any:
-            return lambda *_: {}
+def test_what_cannot_be_counted_is_in_no_figure() -> None:
+    two, real = dataclasses.replace(JOB, hosts=2), dataclasses.replace(JOB, where=Where.SANDBOXED)
+    of_one = hit(Kind.HOST, recovered=110.0, unfinished={(0, 0), (1, 0)}, collected={(0, 0), (1, 0)})
+    of_two = hit(Kind.HOST, recovered=100.1, unfinished={(2, 0)}, job=two)
+    of_gym = hit(Kind.HOST, recovered=130.0, unfinished={(3, 0)}, job=real)
+    found = report.figures(after(of_one, of_two, of_gym, hit(Kind.EVALUATOR, recovered=104.0, job=two)))
+    assert found["faults"]["host killed"] == {
+        "faults": 3,
+        "counted": 1,
+        "unfinished": 2,
+        "collected": 2,
+        "timed": 2,
+        "recoverySecondsP50": 10.0,
+        "recoverySecondsP99": 30.0,
+    }
+    assert found["faults"]["evaluator killed"]["recoverySecondsP50"] == 4.0, "all calls go through the evaluator"
+    assert (found["countedLosses"], found["unfinishedAtLosses"], found["collectedAgain"]) == (1, 2, 2)
+    assert [each["collected"] for each in found["hits"]] == [2, None, None, None]
 
-    monkeypatch.setattr(run, "JobWatch", Nothing)
-    monkeypatch.setattr(run, "Writes", Nothing)
-    player = run.Player(Plan(6, SHORT, [JOB]), run.Model())
+
+@pytest.fixture
+def player(monkeypatch: pytest.MonkeyPatch) -> run.Player:
+    """It has neither a watch nor an API server."""
+    monkeypatch.setattr(run, "JobWatch", MagicMock())
+    monkeypatch.setattr(run, "Writes", MagicMock())
+    return run.Player(Plan(6, dataclasses.replace(SHORT, clears=True), [JOB]), Model())
+
+
+def test_what_a_command_breaks_off_is_a_problem_of_the_report_and_the_rest_is_done(
+    player: run.Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[str] = []
 
     def refused(*_: Any) -> None:
@@ -129,3 +152,42 @@ def test_what_a_command_breaks_off_is_a_problem_of_the_report_and_the_rest_is_do
         "a could not be looked at: CommandError: kubectl apply: no answer",
     ]
     assert done == ["taken down"]
+
+
+def test_a_model_that_failed_less_often_than_planned_is_a_problem(player: run.Player) -> None:
+    failing = hit(Kind.MODEL)
+    player._model.failed += [("a", (0, 0), 1.0), ("other", (1, 0), 1.0)]
+    player._check_failed(JOB, failing)
+    assert player.played.problems == ["a (light): model failed: calls of 1 rollouts failed, not of 2"]
+    player._model.failed.append(("a", (1, 0), 2.0))
+    player._check_failed(JOB, failing)
+    assert len(player.played.problems) == 1
+
+
+def test_a_rollout_that_was_not_collected_again_is_a_problem_where_that_is_counted(player: run.Player) -> None:
+    lost = {"over": 1.0, "recorded": {(0, 0)}, "unfinished": {(1, 0), (2, 0), (3, 0)}}
+    player._model.record += [Call("a", (task, 0), at=2.0) for task in (1, 2)]
+    player._check_collected(JOB, hit(Kind.HOST, **lost))
+    (problem,) = player.played.problems
+    assert problem.endswith("[(1, 0), (2, 0), (3, 0)] were unfinished, and [(1, 0), (2, 0)] were collected")
+    two = dataclasses.replace(JOB, hosts=2)
+    player._check_collected(two, hit(Kind.HOST, job=two, **lost))
+    assert len(player.played.problems) == 1
+    player._model.record.append(Call("a", (0, 0), at=2.0))
+    player._check_collected(two, hit(Kind.HOST, job=two, **lost))
+    assert player.played.problems[1].endswith("recorded already, and asked again: [(0, 0)]")
+
+
+def test_a_job_of_the_long_plan_is_looked_at_once_before_it_is_deleted(
+    player: run.Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LONG.clears and scaled(LONG, 12).clears
+    done: list[str] = []
+    monkeypatch.setattr(player, "_set_up", lambda: None)
+    monkeypatch.setattr(player, "_submit", lambda _jobs: None)
+    monkeypatch.setattr(player, "_last", lambda _job: {"status": {"phase": "Succeeded"}})
+    monkeypatch.setattr(player, "_check", lambda job: done.append(f"looked at {job.name}"))
+    monkeypatch.setattr(player, "_take_down", lambda: done.append("took all down"))
+    monkeypatch.setattr(run.cluster, "delete", lambda _kind, name, *_, **__: done.append(f"deleted {name}"))
+    assert player.play(deadline_seconds=60).problems == []
+    assert done == ["looked at a", "deleted a", "took all down"]
