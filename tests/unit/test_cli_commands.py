@@ -36,6 +36,16 @@ def test_a_download_copies_the_bundle_and_removes_the_reader(cluster, tmp_path):
     assert [item["metadata"]["name"] for item in cluster.read("pods")] == ["mcqa-evaluator-1"]
 
 
+def test_a_copy_that_nobody_watches_leaves_no_line_of_its_progress(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    bundle(cluster)
+
+    said = call("download", "mcqa", tmp_path / "out").stderr.splitlines()
+
+    assert len(said) == 1 and said[0].startswith("starting the reader pod "), said
+
+
 def test_a_reader_mounts_the_claim_read_only_and_ends_by_itself(cluster, tmp_path):
     cluster.write("jobs", [job()])
     cluster.write("pods", [evaluator(tolerations=[{"key": "gpu"}], imagePullSecrets=[{"name": "pull"}])])

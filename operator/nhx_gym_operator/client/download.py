@@ -189,7 +189,8 @@ def _copy(
 
 def _extract(stream: IO[bytes], staging: Path, total: int, console: Console) -> str:
     columns = (TextColumn("copying"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console) as progress:
+    # Only to be looked at meanwhile: in a log it would be one line, and of a short copy one without a speed.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("copying", total=total)
         try:
             with tarfile.open(fileobj=stream, mode="r|") as archive:
