@@ -12,7 +12,7 @@ from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client import jobs, reader
 from nhx_gym_operator.workloads import pods
 from support import controller_values
-from support.cli_values import CLAIM, UID, call, evaluator, host, job, pod, start, wait_for
+from support.cli_values import CLAIM, UID, call, condition, evaluator, host, job, pod, start, wait_for
 from support.controller_values import workload
 
 
@@ -534,6 +534,17 @@ def test_results_as_json_say_what_there_is_and_end_as_a_job_without_a_score_does
 
     assert result.exit_code == ExitCode.NOT_FOUND and "3/10 rollouts are recorded" in result.stderr
     assert json.loads(result.stdout)["progress"] == {"summary": "3/10"}
+
+
+def test_results_as_json_name_what_ended_a_job_as_the_list_of_jobs_does(cluster):
+    ended = condition("Failed", True, "ModelUnavailable", "the model refused every call")
+    cluster.write("jobs", [job(phase="Failed", conditions=[ended])])
+
+    printed = json.loads(call("results", "mcqa", "-o", "json").stdout)
+    (listed,) = json.loads(call("list", "-o", "json").stdout)
+
+    why = {"phase": "Failed", "reason": "ModelUnavailable", "message": "the model refused every call"}
+    assert {name: printed[name] for name in why} == {name: listed[name] for name in why} == why
 
 
 FORBIDDEN = 'Error from server (Forbidden): pods "x" is forbidden: User "me" cannot get resource "pods/log"'

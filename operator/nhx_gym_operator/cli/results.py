@@ -15,7 +15,6 @@ from .record import rows_of, write_csv
 
 _STATISTICS = {"mean": "MEAN", "min": "MIN", "max": "MAX", "median": "MEDIAN", "stdDev": "STDDEV"}
 _SHOWN = (
-    "phase",
     "placement",
     "progress",
     "coverage",
@@ -29,9 +28,10 @@ _SHOWN = (
 
 
 def results_of(job: Job) -> Body:
-    """The status fields that hold results, under their own names."""
+    """The status fields that hold results, under their own names, and why the job is where it is."""
     fields = {name: job.status[name] for name in _SHOWN if name in job.status}
-    return {"name": job.name, "namespace": job.namespace, **fields}
+    why = {name: job.cause.get(name) for name in ("reason", "message")}
+    return {"name": job.name, "namespace": job.namespace, "phase": job.phase, **why, **fields}
 
 
 def print_csv(job: Job) -> None:
