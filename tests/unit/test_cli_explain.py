@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from nhx_gym_operator.api import conditions, outcome
+from nhx_gym_operator.api import conditions, outcome, waits
 from nhx_gym_operator.cli import advice, explain, local_files
 from nhx_gym_operator.cli.advice import by_reason
 from nhx_gym_operator.cli.exits import ExitCode
@@ -349,6 +349,30 @@ def test_a_job_that_waits_for_a_sandbox_is_not_to_be_deleted_and_one_that_has_fa
     assert not any("kubectl delete" in line for line in advice.advice(waits, waits.cause))
     assert any("kubectl delete" in line for line in advice.advice(failed, failed.cause))
     assert not any("goes on by itself" in line for line in advice.advice(failed, failed.cause))
+
+
+@pytest.mark.parametrize(("phase", "waits_still"), [("Pending", True), ("Failed", False), ("Cancelled", False)])
+@pytest.mark.parametrize("how", ["table", "json"])
+def test_a_job_that_has_ended_is_not_said_to_wait_until_some_time(cluster, phase, waits_still, how):
+    missing = "ConfigMap 'rows' does not exist in namespace 'evals'; create it or name another"
+    waiting = missing + waits.until("2026-01-01T00:05:00Z", "the operator's setting timeouts.waitForInputsSeconds")
+    ended = [] if waits_still else failed("InputsTimeout", f"{missing}; still so after 300 s")[1:]
+    found = [condition("Accepted", False, "ConfigMapNotFound", waiting), *ended]
+    cluster.write("jobs", [job(phase=phase, conditions=found)])
+    cluster.write("events", [event("4f2c", waiting, "2026-01-01T00:01:00Z", "AgentEvalJob", "mcqa")])
+
+    output = call("explain", "mcqa", f"--output={how}").output
+
+    assert missing in output and ("it waits until" in output) is waits_still
+
+
+@pytest.mark.parametrize("words", ["exceeded quota: pods", "range is full"])
+def test_a_job_that_failed_for_want_of_room_is_not_said_to_ask_again_by_itself(words):
+    waiting = Job(job(phase="Pending", conditions=[condition("Running", False, "PodRefused", words)]))
+    ended = Job(job(phase="Failed", conditions=failed("PodRefused", words)))
+    assert any("by itself" in line for line in advice.advice(waiting, waiting.cause))
+    assert not any("by itself" in line for line in advice.advice(ended, ended.cause))
+    assert "apply it again" in advice.advice(ended, ended.cause)[-1]
 
 
 def test_the_last_words_of_a_container_that_ended_badly_are_shown(cluster):

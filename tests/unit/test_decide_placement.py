@@ -3,10 +3,10 @@
 import pytest
 
 from nhx_gym_operator.api.conditions import AcceptedReason
+from nhx_gym_operator.api.waits import without_until
 from nhx_gym_operator.controller.decide import decide
 from nhx_gym_operator.controller.inputs import Inputs, Missing
 from nhx_gym_operator.controller.measuring.findings import Standing, State
-from nhx_gym_operator.controller.policies.deadlines import without_until
 from support.controller_values import (
     NOW,
     after,

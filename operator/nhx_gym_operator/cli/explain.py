@@ -14,6 +14,7 @@ from ..api import pod_facts
 from ..api.conditions import NOTICES, ConditionType, RunReason
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
 from ..api.outcome import without_trimmed
+from ..api.waits import without_until
 from ..client.errors import KubectlError, UserError
 from ..client.jobs import Body, Job, pods_of
 from ..client.kubectl import Kubectl
@@ -193,20 +194,21 @@ def _events(kubectl: Kubectl, job: Job, pods: list[Body]) -> tuple[list[Event], 
         items = kubectl.json("get", "events")["items"]
     except KubectlError as error:
         return [], error.stderr
-    found = [_event(item) for item in items if (item.get("involvedObject") or {}).get("uid") in uids]
+    found = [_event(item, job) for item in items if (item.get("involvedObject") or {}).get("uid") in uids]
     return sorted(found, key=lambda event: (_moment(event.when), event.version))[-SHOWN_EVENTS:], ""
 
 
-def _event(item: Body) -> Event:
+def _event(item: Body, job: Job) -> Event:
     series = item.get("series") or {}
     last = series.get("lastObservedTime") or item.get("lastTimestamp") or item.get("eventTime") or ""
     about = item["involvedObject"]
+    message = (item.get("message") or "").strip()
     return Event(
         # A condition's event bears the time at which its status changed, which may be long before its reason did.
         when=max(last, item["metadata"].get("creationTimestamp") or "", key=_moment),
         about=about.get("name", "") if about.get("kind") == "Pod" else "job",
         reason=item.get("reason", ""),
-        message=(item.get("message") or "").strip(),
+        message=without_until(message) if job.finished else message,
         count=series.get("count") or item.get("count") or 1,
         warning=item.get("type") == "Warning",
         version=int(item["metadata"].get("resourceVersion") or 0),

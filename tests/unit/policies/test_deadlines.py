@@ -2,6 +2,7 @@
 
 import pytest
 
+from nhx_gym_operator.api.waits import without_until
 from nhx_gym_operator.controller.policies import deadlines
 from nhx_gym_operator.controller.settings import Timeouts
 from support.controller_values import CREATED, NOW, after, host, workload
@@ -34,7 +35,7 @@ def test_the_end_of_a_wait_is_the_same_moment_at_every_look():
     said = {bound.until(bound.seconds_left(NOW, moment), moment) for moment in map(after, (0, 0.1, 7.7, 299.999))}
     (words,) = said
     assert words.endswith("until 2026-11-29T12:05:00Z at most (the operator's setting timeouts.waitForInputsSeconds)")
-    assert deadlines.without_until(f"no node{words}") == deadlines.without_until("no node") == "no node"
+    assert without_until(f"no node{words}") == without_until("no node") == "no node"
 
 
 def test_pods_have_their_grace_before_their_end_is_waited_for():

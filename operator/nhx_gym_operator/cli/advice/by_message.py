@@ -12,6 +12,7 @@ from .by_reason import (
     ADMINISTRATOR,
     ADVICE,
     AGAIN,
+    ASKS_AGAIN,
     GOES_ON,
     KEY_REFUSED,
     LOGS,
@@ -170,8 +171,10 @@ def lines_for(job: Job, reason: str, message: str, errors: str) -> tuple[str, ..
         found = (*(line for line in found if line != AGAIN), GOES_ON)
     if reason == AcceptedReason.SANDBOX_NOT_MEASURED and job.finished:
         found = (MEASURED, AGAIN)
-    if reason == PodReason.POD_REFUSED and "range is full" in message:
-        found = (_NO_ADDRESS[0], AGAIN) if job.finished else _NO_ADDRESS
+    if reason == PodReason.POD_REFUSED:
+        found = _NO_ADDRESS if "range is full" in message else found
+        if job.finished:
+            found = (*(line for line in found if line not in (ASKS_AGAIN, GOES_ON)), AGAIN)
     if found is KEY_REFUSED and "secretKeyRef" not in (model_of(job, message).get("apiKey") or {}):
         found = _KEY_WANTED
     if reason in (SandboxReason.HOST_STARTUP_FAILED, RunReason.BACKOFF_LIMIT_EXCEEDED) and _BUSY_WORDS.search(message):

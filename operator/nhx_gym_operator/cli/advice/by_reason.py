@@ -13,6 +13,7 @@ _ANEW = (
     "unless their retention is Retain: bring them first, `kubectl nhx download {job} DIR -n {namespace}`."
 )
 GOES_ON = "The job goes on by itself once that is done."
+ASKS_AGAIN = "A job needs room for its pods; it asks again by itself when others have ended."
 MISNAMED = (
     "Or, if the job names it wrongly: a spec cannot change, so mend your file, delete the job and apply it again: "
     "`kubectl delete aej {job} -n {namespace}`."
@@ -137,8 +138,8 @@ ADVICE: Mapping[str, tuple[str, ...]] = {
     AcceptedReason.INPUTS_TIMEOUT: ("Create what is missing.", AGAIN),
     AcceptedReason.ACCESS_DENIED: (f"{ADMINISTRATOR} Its role lacks the right that is named above.",),
     PodReason.POD_REFUSED: (
-        "See the namespace's limits: `kubectl describe resourcequota,limitrange -n {namespace}`. A job needs room for "
-        "its pods; it asks again by itself when others have ended.",
+        "See the namespace's limits: `kubectl describe resourcequota,limitrange -n {namespace}`.",
+        ASKS_AGAIN,
         "If a policy of the cluster refused the pod, the message names it: ask whoever looks after that policy.",
     ),
     PodReason.UNSCHEDULABLE: (

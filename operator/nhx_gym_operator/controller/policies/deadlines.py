@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...api import waits
 from .. import podview
 from ..clock import format_end, seconds_since
 from ..settings import Timeouts
@@ -14,17 +15,9 @@ from ..settings import Timeouts
 Manifest = dict[str, Any]
 
 
-_UNTIL = "; it waits until "
-
-
 def until(seconds_left: float, now: datetime, bound: str) -> str:
-    """What a message about a wait ends with: when the wait is over, and which field says so."""
-    return f"{_UNTIL}{format_end(seconds_left, now)} at most ({bound})"
-
-
-def without_until(message: str) -> str:
-    """What is waited for."""
-    return message.rpartition(_UNTIL)[0] or message
+    """What a message about a wait ends with, which takes so much longer."""
+    return waits.until(format_end(seconds_left, now), bound)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...api.conditions import EXPECTED_WHILE_FALSE, ConditionType, RunReason
 from ...api.job import JobSpec
+from ...api.waits import without_until
 from ..clock import parse_time, seconds_since
-from .deadlines import without_until
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_T
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
 
 from ...api.conditions import RunReason, SandboxReason
+from ...api.waits import until
 from ...api.wire.reports import FailureClass
 from ...in_pods.masking import Mask
 from ..errors import JobFailed, gym_not_started
@@ -204,7 +205,7 @@ class InContainer:
         self._progress.message = ""
 
     def _waits(self, what: str, limit: float, bound: str) -> None:
-        self._progress.message = f"{what}; it waits until {utc(time.time() + limit)} at most ({bound})"
+        self._progress.message = what + until(utc(time.time() + limit), bound)
 
     async def _run_missing(
         self, missing: Mapping[RolloutKey, Rollout], record: Record, is_spent: Callable[[], bool]
