@@ -129,24 +129,27 @@ def test_results_are_offered_where_something_was_recorded(cluster, progress, nam
     assert ("its results are in" in call("explain", "mcqa").output) is named
 
 
-def test_why_a_job_was_placed_so_is_one_line(cluster):
-    measured = "a network policy that denies is enforced (measured at 2026-11-29T12:00:00Z on node 'n')"
-    cluster.write(
-        "jobs",
-        [
-            job(
-                phase="Starting",
-                placement="Sandboxed",
-                placementReason=measured,
-                conditions=WAITS,
-                progress={"summary": "0/10"},
-            )
-        ],
-    )
+def test_why_a_job_was_placed_so_comes_last_and_in_short(cluster):
+    kernel = "the kernel inside RuntimeClass 'gvisor' (gVisor 4.4.0) is not the node's (6.8.0), by its boot id"
+    measured = f"{kernel}; a network policy that denies is enforced (measured at 2026-11-29T12:00:00Z on node 'n')"
+    placed = {"placement": "Sandboxed", "placementReason": measured}
+    cluster.write("jobs", [job(phase="Starting", conditions=WAITS, progress={"summary": "0/10"}, **placed)])
+    cluster.write("pods", [evaluator()])
 
-    notes = json.loads(call("explain", "mcqa", "--output=json").output)["notes"]
+    lines = call("explain", "mcqa").output.splitlines()
 
-    assert len(notes) > 1 and notes[-1] == f"it was placed Sandboxed: {measured}", "what is well comes last"
+    assert lines[1] == f"SecretNotFound: {MISSING}"
+    assert [line for line in lines if kernel in line] == [lines[-1]]
+    assert lines[-1] == f"Placed Sandboxed: {kernel} (in full: status.placementReason)"
+    assert placed.items() <= json.loads(call("explain", "mcqa", "--output=json").output).items()
+
+
+def test_a_fall_back_to_one_pod_is_told_with_its_reason_and_without_what_else_could_be_done(cluster):
+    found = "this cluster has no RuntimeClass 'gvisor'"
+    placed = {"placement": "Colocated", "placementReason": f"{found}; an administrator can install it"}
+    cluster.write("jobs", [job(conditions=[condition("Complete", True, "AllRolloutsRecorded")], **placed)])
+    last = call("explain", "mcqa").output.splitlines()[-1]
+    assert last == f"Placed Colocated: {found} (in full: status.placementReason)"
 
 
 def test_what_gym_asked_of_other_hosts_is_a_note(cluster):

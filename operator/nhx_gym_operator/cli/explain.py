@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ _AFTER_EXCEPTION = 3
 """Lines after an exception's first, which often hold the point of it."""
 SHOWN_EVENTS = 12
 _CONTAINERS = (*STAGE_CONTAINERS, CONTAINER_GATE, CONTAINER_EVALUATE, CONTAINER_HOST)
+_PLACED = ("placement", "placementReason")
+_SENTENCE_ENDS = re.compile(r"; |\. ")
 
 _IS: dict[str, str] = {
     Phase.PENDING: "has not started yet",
@@ -88,6 +91,7 @@ class Explanation:
             "headline": self.headline,
             "cause": {name: self.cause.get(name) for name in ("type", "status", "reason", "message")},
             "notes": self.notes,
+            **{name: self.job.status[name] for name in _PLACED if name in self.job.status},
             "advice": self.advice,
             "conditions": self.job.conditions,
             "pods": [pod.to_dict() for pod in self.pods],
@@ -152,10 +156,16 @@ def _notes(job: Job) -> list[str]:
     if location and job.finished and (status.get("results") or {}).get("path") and _has_recorded(job):
         notes.append(f"its results are in {location}: `kubectl nhx download {job.name} DIR -n {job.namespace}`")
     notes += without_trimmed(job.cause.get("message") or "")[1]
-    # What is well comes last.
-    if status.get("placementReason"):
-        notes.append(f"it was placed {status.get('placement', '')}: {status['placementReason']}")
     return notes
+
+
+def _placed(job: Job) -> str:
+    """Where it was placed and why, in short: the status has the whole of what was measured, and on which nodes."""
+    status = job.status
+    if not status.get("placementReason"):
+        return ""
+    found, *more = _SENTENCE_ENDS.split(status["placementReason"], maxsplit=1)
+    return f"Placed {status.get('placement', '')}: {found}{' (in full: status.placementReason)' if more else ''}"
 
 
 def _has_recorded(job: Job) -> bool:
@@ -282,6 +292,10 @@ def print_explanation(found: Explanation, out: Console) -> None:
         out.print(table(("AGE", "ABOUT", "REASON", "MESSAGE"), _event_rows(found.events)))
     for tail in found.tails:
         _print_lines(out, f"Last lines of {tail.pod}/{tail.container}", tail.lines)
+    # Mostly well, and then no part of the answer.
+    if placed := _placed(found.job):
+        say(out)
+        say(out, placed)
 
 
 def _print_lines(out: Console, heading: str, lines: list[str]) -> None:
