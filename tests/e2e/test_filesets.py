@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -36,6 +37,10 @@ def test_an_env_yaml_in_the_package_reroutes_nothing(wheels_from_a_bucket: Run) 
 def test_a_set_that_a_job_has_read_shows_what_it_is_and_who_read_it(wheels_from_a_bucket: Run) -> None:
     run, environment = wheels_from_a_bucket, wheels_from_a_bucket.facts["capitals-wheels"]["status"]
     assert environment["digest"] == run.facts["digest"] == run.status["ran"]["environmentDigest"]
+    assert run.bundle
+    written = json.loads((run.bundle / "provenance.json").read_text())
+    assert written["environment"]["digest"] == environment["digest"]
+    assert written["dataset"]["digest"].startswith("sha256:")
     assert environment["seenBy"]["job"] == "capitals-wheels" and environment["bytes"] > 0
     rows = wheels_from_a_bucket.facts["capitals-rows"]["status"]
     assert rows["files"] == 1 and condition(wheels_from_a_bucket.facts["capitals-rows"], "Resolved")["status"] == "True"

@@ -59,7 +59,6 @@ def test_a_server_with_tools_has_them_called(tool_call: Run) -> None:
     assert "function_call" in kinds and "function_call_output" in kinds
 
 
-@nightly
 def test_five_identical_rows_are_one_task_and_each_repeat_one_trial(blackjack: Run) -> None:
     assert blackjack.status["progress"]["summary"] == f"{REPEATS}/{REPEATS}"
     assert blackjack.bundle

@@ -189,13 +189,28 @@ async def test_a_result_is_not_held_in_memory_and_can_be_read_while_others_are_w
         journal.results[RolloutKey(0, 0)]
 
 
+async def test_a_record_is_on_the_disk_before_its_caller_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.open(path, HEADER)
+    assert journal._file is not None
+    own = journal._file.fileno()
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(path.read_bytes()) if fd == own else None)
+    for number in range(3):
+        await journal.add_result(RolloutKey(number, 0), "task", {"reward": 1.0}, 1.0)
+        assert len(synced) == number + 1 and synced[-1] == path.read_bytes()
+    await journal.close()
+
+
 async def test_records_that_come_together_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs = []
     monkeypatch.setattr("os.fsync", syncs.append)
     journal = Journal.open(tmp_path / "journal.jsonl", HEADER)
     await asyncio.gather(*(journal.add_result(RolloutKey(n, 0), "task", {"reward": 1.0}, 1.0) for n in range(200)))
     await journal.close()
-    assert len(syncs) < 10
+    assert 0 < len(syncs) < 10
     assert len(Journal.open(tmp_path / "journal.jsonl", HEADER).results) == 200
 
 

@@ -264,10 +264,12 @@ async def test_no_depth_of_a_request_is_an_error_of_the_gateways(tmp_path: Path)
 async def test_what_a_call_draws_its_answer_by_is_noted_as_it_was_sent(tmp_path: Path) -> None:
     async with gate(tmp_path) as g:
         for effort in ("low", "low", "high"):
-            await g.call(body={**CALL, "temperature": 0.5, "reasoning": {"effort": effort}, "stop": ["a", "b"]})
+            drawn = {"temperature": 0.5, "seed": 7, "reasoning": {"effort": effort}, "stop": ["a", "b"]}
+            await g.call(body=CALL | drawn)
         facts = g.gateway.facts()["policy"].shown()
     assert facts["sampling"] == {
         "temperature": {"0.5": 3},
+        "seed": {"7": 3},
         "stop": {'["a", "b"]': 3},
         "reasoning": {'{"effort": "low"}': 2, '{"effort": "high"}': 1},
     }

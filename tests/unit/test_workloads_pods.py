@@ -138,6 +138,12 @@ def test_every_pod_runs_once_and_outlives_gyms_shutdown(pod):
     assert pod["spec"]["terminationGracePeriodSeconds"] == 60
 
 
+def test_a_longer_shutdown_of_gym_is_waited_for():
+    patient = {"target": {"gym": {**sandboxed().spec.target.gym.to_dict(), "shutdownGraceSeconds": 300}}}
+    for pod in (pods.evaluator_pod(sandboxed(spec=patient)), pods.host_pod(sandboxed(spec=patient), 0)):
+        assert pod["spec"]["terminationGracePeriodSeconds"] > 300
+
+
 def test_every_pod_belongs_to_its_job_and_does_not_hold_up_its_deletion(pod):
     (owner,) = pod["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("AgentEvalJob", "mcqa", True)
