@@ -23,7 +23,7 @@ from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE
 from nhx_gym_operator.client.jobs import Job
 from nhx_gym_operator.controller import clock
 from nhx_gym_operator.controller.kube import CONFIG_MAPS, JOBS, PODS, SERVICES, ApiError
-from nhx_gym_operator.controller.policies import retry
+from nhx_gym_operator.controller.policies import lost_attempt
 from nhx_gym_operator.workloads import tokens
 from support import stuck
 from support.controller_values import KEY, outcome, progress
@@ -344,7 +344,7 @@ SILENT_NODE = [
 async def test_a_node_that_falls_silent(world, operating, reporting, kubeconfig, monkeypatch):
     """By Kubernetes' own controllers: it is called not ready, and its pods are told to end. While no node reports they
     would give up none, so another one does."""
-    monkeypatch.setattr(retry, "REPORT_SECONDS", 2.0)
+    monkeypatch.setattr(lost_attempt, "REPORT_SECONDS", 2.0)
     node = f"node-of-{world.namespace}"
     with node_controllers(kubeconfig), operating(pods={"tolerations": SILENT_NODE}):
         await world.create_node(node)

@@ -34,6 +34,7 @@ from .policies import (
     infrastructure,
     job_deadlines,
     kept_outcome,
+    lost_attempt,
     lost_hosts,
     nodes,
     placement,
@@ -162,7 +163,7 @@ class _Decider:
             self._follow(attempt)
         elif fault := self._fault(attempt):
             self.draft.fail(*fault)
-        elif loss := retry.find_loss(self.observation, attempt, self.now):
+        elif loss := lost_attempt.find(self.observation, attempt, self.now):
             self._after_loss(attempt, loss)
         else:
             self._go_on(attempt)
@@ -275,11 +276,11 @@ class _Decider:
 
     def _show_unreported(self, attempt: Attempt, pods: Iterable[Manifest], until: str) -> None:
         """Of pods whose end is waited for: that one is late, since its node does not speak of it."""
-        due = [(retry.seconds_to_report(pod, self.now), pod) for pod in pods if podview.is_terminating(pod)]
+        due = [(lost_attempt.seconds_to_report(pod, self.now), pod) for pod in pods if podview.is_terminating(pod)]
         self.draft.requeue += [left for left, _ in due if left > 0]
         late = next((pod for left, pod in due if left <= 0), None)
         if late:
-            words = f"{retry.unreported(late)}; attempt {attempt.number + 1} follows once it is gone"
+            words = f"{lost_attempt.unreported(late)}; attempt {attempt.number + 1} follows once it is gone"
             self._show_loss(RunReason.EVALUATOR_LOST, words + until)
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
@@ -417,7 +418,7 @@ class _Decider:
         self._keep_up(attempt, workload)
         self._show_waiting(attempt, workload)
         nodes.show(self.draft, attempt, self.timeouts, self.now)
-        self.draft.requeue += retry.looks_again_after(self.observation, attempt, self.now)
+        self.draft.requeue += lost_attempt.looks_again_after(self.observation, attempt, self.now)
 
     def _keep_up(self, attempt: Attempt, workload: Workload) -> None:
         """Makes again what the running job needs and somebody removed."""

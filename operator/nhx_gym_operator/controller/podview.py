@@ -65,6 +65,12 @@ def ends_by_itself(pod: Manifest) -> bool:
     return has_ended(pod) or any(end and end.get("exitCode") != 0 for end in inits)
 
 
+def disruption(pod: Manifest) -> Manifest:
+    """The condition by which the cluster says that it takes the pod away, and why; empty if it does not."""
+    entry = condition(pod, "DisruptionTarget") or {}
+    return entry if entry.get("status") == "True" else {}
+
+
 def created(pod: Manifest) -> datetime:
     return parse_time(pod["metadata"]["creationTimestamp"])
 

@@ -4,7 +4,7 @@ import pytest
 
 from nhx_gym_operator.controller.attempt import Attempt
 from nhx_gym_operator.controller.draft import StatusDraft
-from nhx_gym_operator.controller.policies import nodes, retry
+from nhx_gym_operator.controller.policies import lost_attempt, nodes
 from support.controller_values import (
     NOW,
     accepted_status,
@@ -80,10 +80,10 @@ def test_a_pod_is_given_up_when_what_it_tolerates_is_over_and_never_waited_for_w
 def test_what_the_cluster_leaves_there_is_given_up_by_the_operator():
     """For ever, as the pod tolerates it; or beyond that, since no node reports at all."""
     stays, goes = away(tolerations=FOR_EVER), away()
-    assert retry.find_loss(observe(), Attempt(1, stays), after(899)) is None
-    assert retry.looks_again_after(observe(), Attempt(1, stays), after(899)) == [1]
-    assert "has not reported since" in retry.find_loss(observe(), Attempt(1, stays), after(900))
-    assert retry.find_loss(observe(), Attempt(1, goes), after(1199)) is None
-    assert retry.looks_again_after(observe(), Attempt(1, goes), after(1199)) == [1]
+    assert lost_attempt.find(observe(), Attempt(1, stays), after(899)) is None
+    assert lost_attempt.looks_again_after(observe(), Attempt(1, stays), after(899)) == [1]
+    assert "has not reported since" in lost_attempt.find(observe(), Attempt(1, stays), after(900))
+    assert lost_attempt.find(observe(), Attempt(1, goes), after(1199)) is None
+    assert lost_attempt.looks_again_after(observe(), Attempt(1, goes), after(1199)) == [1]
     assert "given up at 2026-11-29T12:20:00Z" in nodes.words_of(goes, TIMEOUTS, after(301))
-    assert "has not reported since" in retry.find_loss(observe(), Attempt(1, goes), after(1200))
+    assert "has not reported since" in lost_attempt.find(observe(), Attempt(1, goes), after(1200))

@@ -8,7 +8,7 @@ from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.controller.attempt import Attempt
 from nhx_gym_operator.controller.building import workload_of
 from nhx_gym_operator.controller.decide import decide
-from nhx_gym_operator.controller.policies import loss_cause, restarts, retry
+from nhx_gym_operator.controller.policies import loss_cause, lost_attempt, recorded, restarts
 from support.controller_values import (
     accepted_status,
     after,
@@ -36,7 +36,7 @@ SOON = after(-30)
 
 
 def loss(pod, now=SOON, **changes):
-    return retry.find_loss(observe(job(**changes), pods=(pod,)), Attempt(1, pod), now)
+    return lost_attempt.find(observe(job(**changes), pods=(pod,)), Attempt(1, pod), now)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_never_more_ends_are_borne_than_the_job_bears_lost_attempts(limit, borne
 def test_one_that_nobody_starts_again_is_given_up_after_a_minute():
     pod = started_again(AGAIN, KILLED, 0)
     observation = observe(pods=(pod,))
-    assert retry.looks_again_after(observation, Attempt(1, pod), SOON) == [30]
+    assert lost_attempt.looks_again_after(observation, Attempt(1, pod), SOON) == [30]
     assert loss(pod, after(-0.5)) is None
     assert loss(pod, after(0)).endswith("OOMKilled, exit code 137; it was not started again within 60 s")
     assert loss_cause.find(observation, Attempt(1, pod)) == "OOMKilled"
@@ -124,7 +124,7 @@ def can_restart():
 def test_what_an_evaluator_did_before_it_was_started_again_may_have_been_paid_for():
     pod = started_again(AGAIN, ended(137, NOTHING_YET, reason="OOMKilled"), 2)
     seen = observe(job(results={"emptyDir": {}}), pods=(pod,), progress=progress(done=0, total=0))
-    assert retry.may_have_collected(seen, Attempt(1, pod))
+    assert recorded.may_have_collected(seen, Attempt(1, pod))
 
 
 def test_an_answer_counts_only_if_the_present_process_gave_it():

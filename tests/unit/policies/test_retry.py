@@ -1,4 +1,4 @@
-"""When an attempt is lost, and when another one follows."""
+"""What follows from an attempt that is lost."""
 
 import pytest
 
@@ -27,68 +27,6 @@ LOSS = "the evaluator pod of attempt 1 is gone"
 RAN = [condition("Accepted", True, "Accepted"), condition("Running", True, "Collecting")]
 STARTED = evaluator(workload(), states={"agent-evaluate": running()})
 KILLED = evaluator(workload(), states={"agent-evaluate": ended(137, EARLY, reason="OOMKilled")}, phase="Failed")
-
-
-@pytest.mark.parametrize(
-    ("pod", "words"),
-    [
-        (None, "is gone"),
-        (KILLED, "OOMKilled, exit code 137"),
-        (
-            evaluator(workload(), phase="Failed", reason="Evicted", message="The node was low on resource: memory"),
-            "Evicted: The node was low on resource: memory",
-        ),
-        (evaluator(workload(), phase="Failed"), "no reason given"),
-    ],
-    ids=["deleted", "killed", "evicted", "nothing said"],
-)
-def test_a_loss_is_told_in_the_kubelets_words(pod, words):
-    assert words in retry.find_loss(observe(), Attempt(1, pod), NOW)
-
-
-BUSY = outcome(
-    "Failed",
-    reason="EvaluatorLost",
-    message="the node was too busy for Gym to start: Ray",
-    progress=progress(Stage.STARTING, hosts_ready=0),
-)
-TOO_BUSY = evaluator(
-    workload(), states={"agent-evaluate": ended(1, encode_outcome(BUSY).decode(), reason="Error")}, phase="Failed"
-)
-
-
-def test_an_attempt_that_its_own_evaluator_gave_up_is_followed_by_another_one_also_with_an_empty_dir():
-    loss = retry.find_loss(observe(), Attempt(1, TOO_BUSY), NOW)
-    assert loss.endswith("ended without an outcome: the node was too busy for Gym to start: Ray")
-    assert judged(TOO_BUSY).again_at is not None
-
-
-EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API"}
-
-
-@pytest.mark.parametrize("phase", ["Failed", "Running"], ids=["ended", "gone"])
-def test_a_pod_that_the_cluster_took_away_is_lost_for_the_clusters_reason(phase):
-    taken = evaluator(workload(), phase=phase, conditions=[EVICTED])
-    there, ghosts = (taken, ()) if phase == "Failed" else (None, (taken,))
-    assert "EvictionByEvictionAPI: Eviction API" in retry.find_loss(observe(ghosts=ghosts), Attempt(1, there), NOW)
-
-
-def test_a_pod_that_was_told_to_end_and_is_not_reported_as_ended_is_lost_half_a_minute_after_its_grace():
-    told = evaluator(workload(), states={"agent-evaluate": running()}, phase="Running", deleted=True)
-    told["spec"]["nodeName"] = "n1"
-    # Its grace was over a minute before.
-    assert retry.find_loss(observe(), Attempt(1, told), after(-31)) is None
-    assert retry.looks_again_after(observe(), Attempt(1, told), after(-31)) == [1]
-    assert "node 'n1' does not say that it has ended" in retry.find_loss(observe(), Attempt(1, told), after(-30))
-
-
-@pytest.mark.parametrize(
-    "pod",
-    [evaluator(workload()), STARTED, evaluator(workload(), phase="Running", deleted=True)],
-    ids=["pending", "running", "in its grace"],
-)
-def test_an_attempt_that_may_still_end_by_itself_is_not_lost(pod):
-    assert retry.find_loss(observe(), Attempt(1, pod), after(-50)) is None
 
 
 def lost_before(number, **spec):
@@ -139,13 +77,25 @@ def test_results_in_an_empty_dir_are_lost_with_it_and_nothing_is_collected_twice
     assert "spec.results.persistentVolumeClaim" in verdict.message
 
 
+BUSY = outcome(
+    "Failed",
+    reason="EvaluatorLost",
+    message="the node was too busy for Gym to start: Ray",
+    progress=progress(Stage.STARTING, hosts_ready=0),
+)
+TOO_BUSY = evaluator(
+    workload(), states={"agent-evaluate": ended(1, encode_outcome(BUSY).decode(), reason="Error")}, phase="Failed"
+)
+
+
 @pytest.mark.parametrize(
     "verdict",
     [
         judged(ghosts=(evaluator(workload()),)),
         judged(ghosts=(STARTED,), progress=progress(Stage.STARTING, hosts_ready=0)),
+        judged(TOO_BUSY),
     ],
-    ids=["never started", "still starting"],
+    ids=["never started", "still starting", "given up by its evaluator while it started"],
 )
 def test_an_empty_dir_into_which_nothing_was_collected_is_no_loss(verdict):
     assert verdict.again_at is not None

@@ -36,9 +36,9 @@ def find(observation: Observation, attempt: Attempt) -> LossCause:
         ended = podview.latest_end(pod, CONTAINER_EVALUATE) or {}
     if ended.get("reason") == LossCause.OOM_KILLED:
         return LossCause.OOM_KILLED
-    disruption = podview.condition(pod, "DisruptionTarget") or {}
-    reason = disruption.get("reason") if disruption.get("status") == "True" else None
-    told = _DISRUPTIONS.get(reason or "") or _REASONS.get(pod.get("status", {}).get("reason", ""))
+    told = _DISRUPTIONS.get(podview.disruption(pod).get("reason", "")) or _REASONS.get(
+        pod.get("status", {}).get("reason", "")
+    )
     if told:
         return told
     has_ended = bool(ended) or podview.has_ended(pod)

@@ -16,7 +16,7 @@ from .. import podview
 from ..attempt import Attempt
 from ..clock import format_time, parse_time
 from ..observation import Observation
-from .retry import how_it_ended
+from .lost_attempt import how_it_ended
 
 Manifest = dict[str, Any]
 

@@ -19,7 +19,7 @@ from .. import podview
 from ..attempt import Attempt
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
-from . import deadlines
+from . import deadlines, recorded
 
 Manifest = dict[str, Any]
 
@@ -81,9 +81,8 @@ def answer(observation: Observation, attempt: Attempt) -> Progress | None:
 def words_meanwhile(spec: JobSpec, evaluator: Manifest, status: dict[str, Any], now: datetime) -> str:
     """Of an evaluator that is not back at work."""
     time = f"time {podview.deaths(evaluator, CONTAINER_EVALUATE)} of {limit(spec)} at most"
-    progress = status.get("progress") or {}
-    recorded = progress.get("done", 0) + progress.get("failed", 0)
-    kept = f"; {recorded} of {progress['total']} rollouts are recorded and stay" if recorded else ""
+    so_far = recorded.so_far(status)
+    kept = f"; {so_far} are recorded and stay" if so_far else ""
     words = f"the evaluator ended without an outcome: {_how(evaluator)}"
     if not is_under_way(evaluator):
         return f"{words}; it was started again in its pod, {time}{kept}"

@@ -13,7 +13,7 @@ from .. import podview, status_fields
 from ..attempt import Attempt
 from ..draft import StatusDraft
 from ..observation import Observation
-from . import evaluator_end, job_deadlines, retry
+from . import evaluator_end, job_deadlines, recorded
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,9 @@ def show_what_there_is(draft: StatusDraft, observation: Observation, attempt: At
 
 def message(stop: Stop, observation: Observation, status: dict[str, Any]) -> str:
     """For the condition: why, how far the job was, and where its records are."""
-    progress = status.get("progress") or {}
-    recorded = progress.get("done", 0) + progress.get("failed", 0)
-    if not recorded:
+    so_far = recorded.so_far(status)
+    if not so_far:
         waited = f"; it waited: {stop.waited_for}" if stop.waited_for else ""
         return f"{stop.words} before a rollout was recorded{waited}"
-    kept = "they stay on the claim" if retry.keeps_results(observation) else "they went with the evaluator's pod"
-    return f"{stop.words} with {recorded} of {progress['total']} rollouts recorded; {kept}"
+    kept = "they stay on the claim" if recorded.outlives_pods(observation) else "they went with the evaluator's pod"
+    return f"{stop.words} with {so_far} recorded; {kept}"

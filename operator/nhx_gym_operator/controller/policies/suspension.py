@@ -11,7 +11,7 @@ from .. import status_fields
 from ..attempt import Attempt
 from ..draft import StatusDraft
 from ..observation import Observation
-from . import retry, stop
+from . import recorded, stop
 
 _OF_PODS = (ConditionType.STAGED, ConditionType.SANDBOX_READY, ConditionType.RUNNING)
 _STARTS = ("startTime", "podsStartTime")
@@ -29,14 +29,13 @@ def would_lose(observation: Observation, attempt: Attempt) -> bool:
     """Whether rollouts that were paid for would go with the evaluator's pod, which was not told to end yet."""
     if attempt.number == 0 or attempt.number == observation.job.status.ended_attempt:
         return False
-    return not retry.keeps_results(observation) and retry.may_have_collected(observation, attempt)
+    return not recorded.outlives_pods(observation) and recorded.may_have_collected(observation, attempt)
 
 
 def begin(draft: StatusDraft) -> None:
     """The pods are gone."""
-    progress = draft.data.get("progress") or {}
-    recorded = progress.get("done", 0) + progress.get("failed", 0)
-    kept = f"; {recorded} of {progress['total']} rollouts are recorded and stay on the claim" if recorded else ""
+    so_far = recorded.so_far(draft.data)
+    kept = f"; {so_far} are recorded and stay on the claim" if so_far else ""
     draft.set(ConditionType.SUSPENDED, True, RunReason.JOB_SUSPENDED, f"spec.suspend is true: no pods run{kept}")
     draft.drop(*_OF_PODS)
     if not draft.is_true(ConditionType.ACCEPTED):
