@@ -1,6 +1,7 @@
 """decide: from one observation and the clock to a status and a short list of actions.
 
-The order of a job's life stands here; each question on the way is answered by a module of `policies`.
+The order of a job's life stands here; each question on the way is answered by a module of `policies`, and its pods are
+asked for in `making_pods`.
 Pure: the same observation and time give the same decision, and an observation in which everything is as
 it should be gives no action and the status that is already there.
 """
@@ -15,23 +16,22 @@ from typing import Any
 from ..api.conditions import FINAL, AcceptedReason, ConditionType, RunReason, SandboxReason, StagedReason
 from ..api.constants import Placement
 from ..api.wire.reports import Outcome
-from ..workloads import pods, secrets, storage
+from ..workloads import storage
 from ..workloads.workload import Workload
 from . import attempt as attempts
 from . import podview, staging_reports, status_fields
 from .attempt import Attempt
-from .building import workload_of
-from .clock import format_time, seconds_since
+from .clock import format_time
 from .decision_draft import DecisionDraft
 from .inputs import Missing
-from .observation import Create, CreateTogether, Decision, JobRefused, Observation, PodsRefused
+from .making_pods import PodMaker, workload_of
+from .observation import Decision, JobRefused, Observation
 from .policies import (
     cleanup,
     deadlines,
     evaluator_end,
     expiry,
     hosts,
-    infrastructure,
     job_deadlines,
     kept_outcome,
     lost_attempt,
@@ -41,19 +41,14 @@ from .policies import (
     progress_source,
     retry,
     running,
-    sandbox_lacks,
     startup,
     stop,
     suspension,
     validation,
 )
-from .policies.deadlines import Deadline
 from .policies.stop import Stop
 
 Manifest = dict[str, Any]
-
-INPUTS_RETRY_SECONDS = 5.0
-WITHDRAWN_RETRY_SECONDS = 2.0
 
 
 def decide(observation: Observation, now: datetime) -> Decision:
@@ -71,6 +66,7 @@ class _Decider:
         self.timeouts = self.settings.timeouts
         self.now = now
         self.draft = DecisionDraft(observation.job, now)
+        self.pod_maker = PodMaker(observation, self.draft, now)
 
     def decide(self) -> Decision:
         if self.job.metadata.deletion_timestamp:
@@ -134,7 +130,7 @@ class _Decider:
         if refused:
             return self._refuse(refused)
         if isinstance(placed, Missing):
-            self._wait_for(placed, deadlines.of_pods(self.timeouts), placed.reason)
+            self.draft.wait_for(placed, deadlines.of_pods(self.timeouts), placed.reason)
             return False
         self.draft.data.update(placed.fields)
         return True
@@ -150,13 +146,13 @@ class _Decider:
         ended = evaluator_end.final_outcome(attempts.last_evaluator(self.observation, attempt))
         if attempt.number == 0 or (attempt.evaluator is None and attempt.number > (self.job.status.attempt or 0)):
             # Never complete so far; a host alone is what an interrupted start left.
-            self._start(max(1, attempt.number))
+            self.pod_maker.start(max(1, attempt.number))
             return
         self._show(attempt)
         if not self._is_over(attempt):
             self.draft.data.pop("nextAttemptTime", None)
             # An operator that made the pods may not have lived to say so.
-            self._show_accepted()
+            placement.show_accepted(self.draft)
         if ended and (stop.has_its_own_end(attempt) or not self._is_over(attempt)):
             self._conclude(attempt, ended)
         elif self._is_over(attempt):
@@ -212,14 +208,13 @@ class _Decider:
         answer = kept_outcome.answer(attempt)
         if answer:
             return answer
-        reading = f"{loss}; a pod reads from {self._location(attempt)} whether it had come to an end"
+        workload = workload_of(self.observation, self.draft.data, attempt.number)
+        reading = f"{loss}; a pod reads from {storage.results_location(workload)} whether it had come to an end"
         self.draft.set(ConditionType.RUNNING, False, RunReason.READING_OUTCOME, reading)
         # However it had ended, these hosts are of no use any more.
         self.draft.actions += cleanup.of_running(attempt.hosts)
         if attempt.reader is None:
-            if not self._is_held_off(ConditionType.RUNNING):
-                reader = pods.outcome_pod(workload_of(self.observation, self.draft.data, attempt.number))
-                self.draft.actions.append(CreateTogether((reader,)))
+            self.pod_maker.read_outcome(workload)
             return None
         problem = kept_outcome.problem(self.observation, attempt)
         left = kept_outcome.seconds_left(self.observation, attempt, self.now)
@@ -230,9 +225,6 @@ class _Decider:
             self.draft.set(ConditionType.RUNNING, False, problem.reason, f"{reading}; {problem.message}")
         self.draft.requeue.append(left)
         return None
-
-    def _location(self, attempt: Attempt) -> str:
-        return storage.results_location(workload_of(self.observation, self.draft.data, attempt.number))
 
     def _judge_loss(self, attempt: Attempt, loss: str) -> None:
         verdict = retry.judge(self.observation, attempt, loss, self.now)
@@ -265,7 +257,7 @@ class _Decider:
             if pause > 0:
                 self.draft.requeue.append(pause)
             else:
-                self._start(attempt.number + 1)
+                self.pod_maker.start(attempt.number + 1)
             return
         limit = deadlines.of_pods(self.timeouts)
         if left > 0:
@@ -320,87 +312,6 @@ class _Decider:
             self.draft.data["attempt"] = attempt.number
             status_fields.show_images(self.draft, attempt.pods)
 
-    # Making pods
-
-    def _start(self, number: int) -> None:
-        """Makes the pods of an attempt, once all that they need is there."""
-        if self._withdrawn_are_ending():
-            return
-        if self._is_unfenced(ConditionType.ACCEPTED):
-            return
-        workload = self._workload(number)
-        if workload is None or self._is_held_off(ConditionType.RUNNING):
-            return
-        status_fields.show_results(self.draft, workload)
-        self.draft.actions += infrastructure.missing(self.observation, workload)
-        if self.job.status.placement is None or (self._is_sandboxed and not workload.cluster_ip):
-            # The answers to what is written now bring the next look, and the Service's the address. Nothing runs before
-            # it is written where: an operator that comes after this one might place the job elsewhere.
-            return
-        self.draft.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
-        self.draft.actions.append(CreateTogether(tuple(pods.job_pods(workload))))
-
-    def _is_unfenced(self, shown_on: ConditionType) -> bool:
-        """Whether the sandbox that the job was placed in is seen not to hold now: it waits, and never runs without."""
-        another = placement.another_sandbox(self.draft.data, self.settings.sandbox)
-        if another:
-            self.draft.fail(AcceptedReason.SANDBOX_UNAVAILABLE, another)
-            return True
-        why = placement.still_unfenced(self.draft.data, self.settings.sandbox, self.observation.standing)
-        if why:
-            missing = Missing(AcceptedReason.SANDBOX_UNAVAILABLE, why)
-            self._wait_for(missing, deadlines.of_admission(self.timeouts), missing.reason, shown_on)
-        return bool(why)
-
-    def _withdrawn_are_ending(self) -> bool:
-        if not attempts.withdrawn(self.observation):
-            return False
-        self.draft.requeue.append(WITHDRAWN_RETRY_SECONDS)
-        return True
-
-    def _workload(self, number: int) -> Workload | None:
-        """The job as the builders need it; None while something that it names is missing."""
-        inputs = self.observation.inputs
-        if inputs is None:
-            raise ValueError("pods are to be made from an observation without inputs")
-        if inputs.missing:
-            self._wait_for(inputs.missing, deadlines.of_inputs(self.timeouts), AcceptedReason.INPUTS_TIMEOUT)
-            return None
-        self._show_accepted()
-        return workload_of(self.observation, self.draft.data, number)
-
-    def _show_accepted(self) -> None:
-        self.draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, placement.describe(self.draft.data))
-
-    def _wait_for(
-        self,
-        missing: Missing,
-        deadline: Deadline,
-        end_reason: AcceptedReason,
-        shown_on: ConditionType = ConditionType.ACCEPTED,
-    ) -> None:
-        left = self.draft.wait(missing, deadline, end_reason, shown_on)
-        if left > 0:
-            self.draft.requeue.append(min(left, INPUTS_RETRY_SECONDS))
-
-    def _is_held_off(self, shown_on: ConditionType) -> bool:
-        """Whether the API server's refusal of the pods is still to be waited out."""
-        refusal = self.observation.refusal
-        if refusal is None:
-            return False
-        left = self.draft.wait(refusal, deadlines.of_admission(self.timeouts), refusal.reason, shown_on)
-        if left > 0 and not self._waits_after_refusal(refusal):
-            return False
-        if left > 0:
-            self.draft.requeue.append(left)
-        return True
-
-    def _waits_after_refusal(self, refusal: PodsRefused) -> bool:
-        pause = seconds_since(self.now, refusal.retry_at)
-        if pause > 0:
-            self.draft.requeue.append(pause)
-        return pause > 0
-
     # Pods exist
 
     def _go_on(self, attempt: Attempt) -> None:
@@ -415,51 +326,10 @@ class _Decider:
         running.show(self.draft, self.observation, attempt, self.now)
         images = self.draft.data.get("ran", {}).get("images", {})
         self.draft.poll = progress_source.find(self.observation, attempt.evaluator, images)
-        self._keep_up(attempt, workload)
+        self.pod_maker.keep_up(attempt, workload)
         self._show_waiting(attempt, workload)
         nodes.show(self.draft, attempt, self.timeouts, self.now)
         self.draft.requeue += lost_attempt.looks_again_after(self.observation, attempt, self.now)
-
-    def _keep_up(self, attempt: Attempt, workload: Workload) -> None:
-        """Makes again what the running job needs and somebody removed."""
-        refusal = self.observation.refusal
-        if refusal is None or not self._waits_after_refusal(refusal):
-            self.draft.actions += infrastructure.missing(self.observation, workload)
-        if not self._is_sandboxed:
-            return
-        useless = hosts.to_remove(self.observation, attempt, workload.cluster_ip, self.now)
-        self.draft.actions += [cleanup.deletion(pod) for pod in useless]
-        again = hosts.look_again_after(attempt, self.now)
-        if again is not None:
-            self.draft.requeue.append(again)
-        absent = hosts.absent(self.observation, attempt, self.now)
-        if absent and workload.cluster_ip and hosts.needs_hosts(self.observation, attempt):
-            self._replace_hosts(attempt, workload, absent)
-
-    def _replace_hosts(self, attempt: Attempt, workload: Workload, ordinals: Iterable[int]) -> None:
-        if self._must_do_without():
-            return
-        pauses = {ordinal: hosts.pause_left(self.observation, attempt, ordinal, self.now) for ordinal in ordinals}
-        self.draft.requeue += [pause for pause in pauses.values() if pause > 0]
-        due = [ordinal for ordinal, pause in pauses.items() if pause <= 0]
-        if not due or attempts.withdrawn(self.observation):
-            return
-        self.draft.actions += [Create(manifest) for manifest in secrets.token_secrets(workload)]
-        # One by one: a refused one takes none of the others with it.
-        self.draft.actions += [CreateTogether((pods.host_pod(workload, ordinal),)) for ordinal in due]
-
-    def _must_do_without(self) -> bool:
-        """Whether no host can be made now. While others take rollouts that is said, and ends nothing."""
-        if not self.draft.is_true(ConditionType.SANDBOX_READY):
-            return self._is_unfenced(ConditionType.SANDBOX_READY) or self._is_held_off(ConditionType.SANDBOX_READY)
-        refusal = self.observation.refusal
-        why = placement.still_unfenced(self.draft.data, self.settings.sandbox, self.observation.standing)
-        if why:
-            sandbox_lacks.show(self.draft, AcceptedReason.SANDBOX_UNAVAILABLE, why)
-            self.draft.requeue.append(INPUTS_RETRY_SECONDS)
-        elif refusal is not None:
-            sandbox_lacks.show(self.draft, refusal.reason, refusal.message)
-        return bool(why) or (refusal is not None and self._waits_after_refusal(refusal))
 
     def _show_sandbox(self, attempt: Attempt, desired: int) -> None:
         ready = hosts.readiness(self.observation, attempt, self.now)
@@ -476,10 +346,7 @@ class _Decider:
             return
         startup.show(self.draft, found)
         self.draft.requeue += [waiting.seconds_left for waiting in found if waiting.seconds_left > 0]
-        # The job's own Secret is posted again if it is one that the kubelet misses.
-        missing = {waiting.missing_name for waiting in found}
-        own = secrets.token_secrets(workload)
-        self.draft.actions += [Create(manifest) for manifest in own if manifest["metadata"]["name"] in missing]
+        self.pod_maker.make_secrets_again(workload, {waiting.missing_name for waiting in found})
 
     @property
     def _is_sandboxed(self) -> bool:

@@ -16,6 +16,8 @@ from .policies.job_deadlines import JobDeadline
 from .policies.phase import phase
 from .staging_reports import StagingReport
 
+INPUTS_RETRY_SECONDS = 5.0
+
 
 class DecisionDraft(StatusDraft):
     """Starts with the job's present status, and with nothing to do."""
@@ -49,6 +51,18 @@ class DecisionDraft(StatusDraft):
         if left <= 0:
             self.fail(end_reason, deadline.still_so(why.message))
         return left
+
+    def wait_for(
+        self,
+        missing: Missing,
+        deadline: Deadline,
+        end_reason: StrEnum,
+        shown_on: ConditionType = ConditionType.ACCEPTED,
+    ) -> None:
+        """As `wait`, for what nobody tells the operator of: it looks again in a few seconds."""
+        left = self.wait(missing, deadline, end_reason, shown_on)
+        if left > 0:
+            self.requeue.append(min(left, INPUTS_RETRY_SECONDS))
 
     def until(self, deadline: Deadline, left: float) -> str:
         """The words on when a wait ends at last: by its own bound, or by one of the job's that comes first."""

@@ -6,8 +6,8 @@ import pytest
 
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.controller.attempt import Attempt
-from nhx_gym_operator.controller.building import workload_of
 from nhx_gym_operator.controller.decide import decide
+from nhx_gym_operator.controller.making_pods import workload_of
 from nhx_gym_operator.controller.policies import loss_cause, lost_attempt, recorded, restarts
 from support.controller_values import (
     accepted_status,

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...api.conditions import AcceptedReason
+from ...api.conditions import AcceptedReason, ConditionType
 from ...api.constants import Isolation, Placement
 from ...api.job import JobSpec
 from ...api.status import MAX_PLACEMENT_REASON
+from ..draft import StatusDraft
 from ..inputs import Missing
 from ..measuring.findings import Standing, State
 from ..observation import JobRefused
@@ -99,8 +100,12 @@ def another_sandbox(status: Mapping[str, Any], sandbox: Sandbox) -> str:
     )
 
 
-def describe(status: Mapping[str, Any]) -> str:
-    """A pinned placement, for the condition of a job that is accepted."""
+def show_accepted(draft: StatusDraft) -> None:
+    """The condition Accepted of a job whose placement is pinned."""
+    draft.set(ConditionType.ACCEPTED, True, AcceptedReason.ACCEPTED, _described(draft.data))
+
+
+def _described(status: Mapping[str, Any]) -> str:
     if status["placement"] == Placement.COLOCATED:
         return "runs colocated: evaluator and Gym share one container"
     if status["isolation"] == Isolation.KERNEL:
