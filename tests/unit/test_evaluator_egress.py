@@ -320,7 +320,9 @@ async def test_nobody_is_served_without_the_hosts_token(tmp_path: Path, credenti
         assert status == 407 and got["Proxy-Authenticate"] == 'Basic realm="nhx"'
         async with by.tunnel(f"{HOST}:{there.port}", credentials) as (answer, *_):
             assert answer.startswith("HTTP/1.1 407")
+        use = by.egress.use()
     assert not there.asked and not by.lines
+    assert (use.requests, use.refused, use.passed) == (2, 2, {})
 
 
 @pytest.mark.parametrize("host", ["cloud.example", "mapped.example", METADATA])

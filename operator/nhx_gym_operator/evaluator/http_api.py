@@ -250,6 +250,7 @@ def _forwarding(egress: EgressProxy, tokens: Tokens) -> Middleware:
             return await handler(request)
         try:
             if _caller(known, _proxy_password(request)) is None:
+                egress.count_stranger()
                 raise EgressRefused(407, "no valid job token")
             return await egress.forward(request)
         except EgressRefused as refused:

@@ -118,6 +118,12 @@ class EgressProxy:
             passed=dict(self._passed_by.most_common(MAX_NAMED)),
         )
 
+    def count_stranger(self) -> None:
+        """A request without the host's token, which is refused. It is no line: with the log full nothing goes out, and
+        who may not use the proxy must not end it."""
+        self._requests += 1
+        self._refused += 1
+
     async def forward(self, request: web.Request) -> web.StreamResponse:
         """Answer a request that `is_forwarded`. Raises `EgressRefused`."""
         exchange = _Exchange(request)
