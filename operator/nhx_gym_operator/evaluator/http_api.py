@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import hmac
 import logging
 import math
 import time
@@ -20,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..api.wire import endpoints
 from ..api.wire.endpoints import HostRegistration
+from ..in_pods.tokens import is_same
 from .egress import EgressProxy, EgressRefused, is_forwarded
 from .gateway import CALL_PATHS, CALLER, LOCAL_CALLER, MAX_REQUEST_BYTES, ModelGateway
 from .hosts import HostRegistry
@@ -226,9 +226,9 @@ def _authorized(tokens: Tokens) -> Middleware:
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == endpoints.HEALTH_PATH:
             return await handler(request)
-        given = request.headers.get("Authorization", "").removeprefix(_BEARER).encode(errors="surrogateescape")
+        given = request.headers.get("Authorization", "").removeprefix(_BEARER)
         if request.path == endpoints.PROGRESS_PATH:
-            allowed = hmac.compare_digest(given, tokens.progress.encode())
+            allowed = is_same(given, tokens.progress)
         else:
             caller = _caller(known, given)
             allowed = caller is not None
@@ -264,24 +264,24 @@ def _forwarding(egress: EgressProxy, tokens: Tokens) -> Middleware:
     return middleware
 
 
-def _proxy_password(request: web.Request) -> bytes:
+def _proxy_password(request: web.Request) -> str:
     """Of the credentials that a client takes from a proxy's address (RFC 7617); empty if there are none."""
     scheme, _, credentials = request.headers.get("Proxy-Authorization", "").partition(" ")
     try:
-        return base64.b64decode(credentials).partition(b":")[2] if scheme.lower() == "basic" else b""
+        password = base64.b64decode(credentials).partition(b":")[2] if scheme.lower() == "basic" else b""
     except ValueError:
-        return b""
+        return ""
+    return password.decode(errors="surrogateescape")
 
 
-def _known(tokens: Tokens) -> dict[int, bytes]:
+def _known(tokens: Tokens) -> dict[int, str]:
     """Tokens of those who may call, by who it is."""
-    known = {**tokens.hosts, LOCAL_CALLER: tokens.local_gym}
-    return {caller: token.encode() for caller, token in known.items()}
+    return {**tokens.hosts, LOCAL_CALLER: tokens.local_gym}
 
 
-def _caller(known: dict[int, bytes], given: bytes) -> int | None:
+def _caller(known: dict[int, str], given: str) -> int | None:
     """Whose token it is. Every one is compared, so that the time taken says nothing about which one it was."""
-    callers = [caller for caller, token in known.items() if hmac.compare_digest(given, token)]
+    callers = [caller for caller, token in known.items() if is_same(given, token)]
     return callers[0] if callers else None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from ..api.wire.endpoints import HOST_AGGREGATE_PATH, HOST_HEALTH_PATH, HOST_ROLLOUTS_PATH, HOST_SHUTDOWN_PATH
+from ..in_pods.tokens import is_same
 
 BACKLOG = 1024
 """An evaluator opens one connection per concurrent rollout, all at once. The stock server's 5 resets them."""
@@ -48,7 +48,7 @@ class HostServer:
         self.gym: Rollouts | None = None
         self.failure: str | None = None
         self.ending = asyncio.Event()
-        self._authorization = f"Bearer {token}".encode()
+        self._authorization = f"Bearer {token}"
         self._on_shutdown = on_shutdown
         self._mask = mask
         self._runner: web.AppRunner | None = None
@@ -80,8 +80,8 @@ class HostServer:
     async def _authorize(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").encode()
-        if request.path != HOST_HEALTH_PATH and not hmac.compare_digest(given, self._authorization):
+        given = request.headers.get("Authorization", "")
+        if request.path != HOST_HEALTH_PATH and not is_same(given, self._authorization):
             return _error(401, "unauthorized", "this host serves its own job's evaluator only")
         return await handler(request)
 
