@@ -13,6 +13,7 @@ from support.controller_values import (
     observe,
     outcome,
     running,
+    started_again,
     workload,
 )
 
@@ -58,3 +59,8 @@ def test_what_has_not_ended_is_told_to_once_and_counted_until_it_has():
     pods, deletions = cleanup.of_unended(observe(pods=(going, still)))
     assert pods == [going, still] and [deletion.name for deletion in deletions] == ["mcqa-host-0-1"]
     assert cleanup.of_unended(observe(pods=(FINISHED,))) == ([], [])
+
+
+def test_an_evaluator_that_the_kubelet_would_start_again_is_removed_at_once_and_hosts_keep_their_minute():
+    killed = started_again(workload(restarts=True), ended(137, reason="OOMKilled"), 2)
+    assert removed(killed, AT_WORK, moment=after(-30)) == (["mcqa-evaluator-1"], pytest.approx(30))

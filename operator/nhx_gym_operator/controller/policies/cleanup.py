@@ -10,6 +10,7 @@ from ...api.constants import CONTAINER_EVALUATE
 from .. import podview
 from ..clock import parse_time, seconds_since
 from ..observation import DeletePod, Observation
+from . import restarts
 
 Manifest = dict[str, Any]
 
@@ -31,7 +32,8 @@ def of_finished(observation: Observation, now: datetime) -> tuple[tuple[DeletePo
     ]
     left = LINGER_SECONDS - seconds_since(max(ends), now) if ends else 0.0
     if left > 0:
-        return (), left
+        # An evaluator that the kubelet would start again cannot wait: it would go on with a job that is over.
+        return tuple(deletion(pod) for pod in running if restarts.is_under_way(pod)), left
     return tuple(deletion(pod) for pod in running), None
 
 
