@@ -4,6 +4,7 @@ import pytest
 
 from cluster.world import condition
 from nhx_gym_operator.api.conditions import RunReason
+from nhx_gym_operator.api.job import CHANGEABLE, JobSpec
 from nhx_gym_operator.controller.kube import JOBS, PODS, ApiError
 from support.controller_values import outcome, spec
 
@@ -90,8 +91,20 @@ CHANGES = {
     "parallelism": {"parallelism": 9},
     "labels": {"labels": {"benchmark": "other"}},
     "managedBy": {"managedBy": "example.com/other"},
+    "hosts": {"hosts": 2},
+    "failFast": {"failFast": True},
+    "failurePolicy": {"failurePolicy": {"rules": [{"action": "Ignore", "onLostAttempt": {"causes": ["Deleted"]}}]}},
+    "retryFailed": {"retryFailed": 2},
+    "limits": {"limits": {"calls": 5}},
+    "egress": {"egress": {"allow": ["example.org"]}},
+    "idleTimeoutSeconds": {"idleTimeoutSeconds": 60},
     "labels, the last one": {"labels": None},
 }
+
+
+def test_every_other_field_is_among_these_changes():
+    fields = {field.alias for field in JobSpec.model_fields.values()}
+    assert {change.partition(",")[0] for change in CHANGES} == fields - set(CHANGEABLE)
 
 
 @pytest.mark.parametrize("change", CHANGES)

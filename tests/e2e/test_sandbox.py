@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from e2e.installations import GVISOR, OPEN_NETWORK
 from e2e.runs import Run
-from support import cluster
+from support import cluster, stuck
 from support.clock import seconds_between
 from support.job_watch import condition, is_true
 
@@ -71,6 +71,7 @@ def test_a_gate_that_reaches_what_it_must_not_stops_the_host(open_network: Run) 
     assert (failed["status"], failed["reason"]) == ("True", "SandboxOpen")
     for target in ("evaluator-canary", "kubernetes-api", "kubelet"):
         assert target in failed["message"], failed["message"]
+    stuck.assert_seen("An init container fails", open_network.job)
     assert seconds_between(open_network.status["startTime"], open_network.status["completionTime"]) < GATE_SECONDS
     gate, *_ = open_network.pod("gym-host")["status"]["initContainerStatuses"]
     assert gate["state"]["terminated"]["exitCode"] != 0

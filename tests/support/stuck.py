@@ -14,6 +14,7 @@ from typing import Any
 from nhx_gym_operator.api.page_writer import write_page
 from nhx_gym_operator.cli.advice import advice
 from nhx_gym_operator.client.jobs import Job
+from support import cli_values
 
 UNTIL = "; it waits until … at most (…"
 
@@ -75,6 +76,19 @@ def assert_ended(name: str, job: dict[str, Any]) -> None:
     """That the job has failed with a reason that the page names."""
     found = Job(job)
     assert found.phase == "Failed" and found.cause["reason"] in state(name).end, found.cause
+
+
+def assert_said(name: str, message: str) -> None:
+    """The same where a part of the job says it, whose words the operator takes over as they are."""
+    assert_seen(name, job_that_says(name, message))
+
+
+def job_that_says(name: str, message: str) -> dict[str, Any]:
+    """A job in that state, as the API server has it, with these words for it."""
+    expected = state(name)
+    kind, holds = ("Failed", True) if expected.phase == "Failed" else ("Running", expected.phase == "Running")
+    conditions = [cli_values.condition(kind, holds, expected.reason, message)]
+    return cli_values.job(phase=expected.phase, conditions=conditions)
 
 
 def example(expected: State) -> str:

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from nhx_gym_operator.evaluator import collection, hosts
 from nhx_gym_operator.evaluator.run import Evaluation
+from support import stuck
 from unit.evaluator_fakes import FakeModel, evaluator_url, route, row, target, world
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -84,21 +85,21 @@ async def said(evaluation: Evaluation, words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("state", "answer", "words"),
     [
-        (hangs, ""),
-        (refuses(429), ": HTTP 429 from the model server: no, 429"),
-        (refuses(500), ": HTTP 500 from the model server: no, 500"),
-        (babbles, ": the model server's answer is not JSON: <html>garbage</html>"),
-        (stops_half_way, ""),
+        ("The model hangs", hangs, ""),
+        ("The model answers 429 for ever", refuses(429), ": HTTP 429 from the model server: no, 429"),
+        ("The model answers 500 for ever", refuses(500), ": HTTP 500 from the model server: no, 500"),
+        ("The model answers garbage", babbles, ": the model server's answer is not JSON: <html>garbage</html>"),
+        ("The model sends half a stream for ever", stops_half_way, ""),
     ],
-    ids=["hangs", "429", "500", "garbage", "half a stream"],
 )
-async def test_a_model_that_does_not_answer_is_named_with_its_words_and_both_bounds(tmp_path, answer, words):
+async def test_a_model_that_does_not_answer_is_named_with_its_words_and_both_bounds(tmp_path, state, answer, words):
     async with collecting(tmp_path, answer) as (evaluation, _):
         message = await said(evaluation, f"model policy has answered no call since {TIME}{re.escape(words)}")
         assert "a call may take spec.models[name=policy].timeoutSeconds = 30 s" in message
         assert re.search(rf"if nothing comes, collection ends at {TIME} \(spec.idleTimeoutSeconds\)$", message)
+        stuck.assert_said(state, message)
 
 
 async def test_a_sooner_end_of_the_collection_is_the_one_that_is_told(tmp_path):
@@ -123,14 +124,16 @@ async def test_a_model_that_answers_again_is_not_spoken_of_any_more(tmp_path):
 async def test_an_environment_that_works_without_a_model_is_said_to_give_no_sign(tmp_path):
     async with collecting(tmp_path) as (evaluation, host):
         host.delay_s = 600.0
-        await said(evaluation, f"since {TIME} no rollout has ended and no model has answered; if nothing comes")
+        words = f"since {TIME} no rollout has ended and no model has answered; if nothing comes"
+        stuck.assert_said("Nothing comes, and no model is asked", await said(evaluation, words))
 
 
 async def test_a_host_that_keeps_its_socket_and_answers_nothing_is_named(tmp_path):
     async with collecting(tmp_path, hangs) as (evaluation, host):
         await said(evaluation, "answered no call")
         host.healthy = False
-        await said(evaluation, f"gym host 0 has not answered since {TIME}")
+        message = await said(evaluation, f"gym host 0 has not answered since {TIME}")
+        stuck.assert_said("A gym host answers no more and keeps its sockets", message)
         host.healthy = True
         await said(evaluation, "answered no call")
 

@@ -11,6 +11,8 @@ from nhx_gym_operator.api.gym_config import deep_merge, nested
 from nhx_gym_operator.api.wire.plans import GymTarget, HostPlan
 from nhx_gym_operator.gym_host import gym_config
 from nhx_gym_operator.gym_host.gym_config import ConfigError, compose, require_runnable
+from nhx_gym_operator.gym_host.launcher import failure_message
+from support import stuck
 
 SIMPLE_AGENT = "responses_api_agents/simple_agent/configs/simple_agent.yaml"
 MCQA = "resources_servers/mcqa/configs/mcqa.yaml"
@@ -125,8 +127,12 @@ def test_a_package_that_gives_a_server_the_hosts_port_is_refused_and_a_parameter
     names = {"resources_server": "words", "agent_ref_name": "words_agent"}
     path = "words.resources_servers.words.port"
     words = rf"{path} is 8000, the port of the gym host itself.*by spec.target.gym.hydraParams"
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=words) as refused:
         compose(plan(**names), install_root=gym, environment=package)
+    stuck.assert_said(
+        "An environment gives its server a port that is taken",
+        failure_message(refused.value, out_of_memory_kills=0),
+    )
     assert compose(plan(**names, hydra_params={path: 8010}), install_root=gym, environment=package)
 
 

@@ -15,6 +15,7 @@ from nhx_gym_operator.gym_host import facts
 from nhx_gym_operator.gym_host.evaluator_client import EvaluatorError
 from nhx_gym_operator.gym_host.launcher import failure_message
 from nhx_gym_operator.gym_host.output import LINE_LIMIT, Kept, Output, secrets_in
+from support import stuck
 
 SOURCE = str(Path(facts.__file__).parents[2])
 
@@ -153,6 +154,7 @@ def test_a_failure_says_that_memory_ran_out_and_what_to_raise() -> None:
     message = failure_message(RuntimeError("Process `mcqa` finished unexpectedly!"), 2)
     assert message.startswith("a process of this pod was killed for lack of memory 2 times; raise resources.gymHost")
     assert "finished unexpectedly" in message
+    stuck.assert_said("A child of the gym host runs out of memory", message)
 
 
 def test_our_own_errors_are_shown_without_their_type() -> None:

@@ -10,6 +10,7 @@ from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.controller.attempt import Attempt
 from nhx_gym_operator.controller.draft import StatusDraft
 from nhx_gym_operator.controller.policies import hosts, sandbox_lacks
+from support import stuck
 from support.controller_values import (
     CREATED,
     NOW,
@@ -74,6 +75,8 @@ OPEN = {"sandbox-gate": ended(GATE_OPEN_EXIT_CODE, "still reached kubernetes-api
 def test_a_gate_that_did_not_pass_is_a_fault_in_its_own_words(code, message, reason, words):
     found = fault(host(workload(), states={"sandbox-gate": ended(code, message, reason="Error")}, phase="Failed"))
     assert (found.reason, found.message) == (reason, words)
+    if reason == "SandboxOpen":
+        stuck.assert_said("An init container fails", found.message)
 
 
 def test_a_container_that_nobody_asked_for_is_a_fault_by_name():
