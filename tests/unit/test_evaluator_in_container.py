@@ -18,6 +18,7 @@ from nhx_gym_operator.api.wire.plans import Bound
 from nhx_gym_operator.api.wire.reports import Outcome
 from nhx_gym_operator.evaluator.collect import in_container
 from nhx_gym_operator.evaluator.collect.answers import Limit
+from nhx_gym_operator.evaluator.collect.growing_rows import GrowingRows
 from nhx_gym_operator.evaluator.gym_process import output_mask
 from unit.evaluator_fakes import KEY, TOKENS, World, chat, prompt_of, row, target, world
 
@@ -136,25 +137,22 @@ async def test_a_result_that_is_too_large_fails_its_rollout_alone_and_is_not_col
     assert len(w.model.requests) == 10
 
 
-def test_of_a_row_that_grows_without_end_no_more_is_held_than_is_taken_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_container, "ROLLOUT", Limit(100, 20))
+def test_of_a_row_that_grows_without_end_no_more_is_held_than_is_taken_of_one(tmp_path: Path) -> None:
     file = tmp_path / "rollouts.jsonl"
-    tail = in_container._Tail(file)
+    rows = GrowingRows(file, Limit(100, 20))
     indices = '"_ng_task_index": {}, "_ng_rollout_index": 1}}\n'
 
     def added(text: str) -> list[Any]:
         with file.open("a") as out:
             out.write(text)
-        return [(tuple(key), row if isinstance(row, dict) else row.message) for key, row in tail.rows()]
+        return [(tuple(key), row if isinstance(row, dict) else row.message) for key, row in rows.added()]
 
     assert added('{"reward": 1.0, ' + indices.format(0) + '{"note": "') == [
         ((0, 1), {"reward": 1.0, "_ng_task_index": 0, "_ng_rollout_index": 1})
     ]
     for _ in range(20):
         assert added("x" * 90) == []
-        assert file.stat().st_size - tail._read < 200
+        assert file.stat().st_size - rows._read < 200
     assert added('", ' + indices.format(7)) == [
         ((7, 1), "its result is larger than 9.53674e-05 MiB, the most that is taken")
     ]

@@ -20,6 +20,7 @@ from ..api.outcome import trimmed
 from ..api.wire.mounts import GYM_RUN, SECRET_FILE
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
+from . import gym_files
 from .dataset import Dataset, Subset, load_dataset, load_taskset, missing_bundled, unusable_mounted
 from .errors import JobFailed
 from .example_rows import lacking_fields
@@ -129,7 +130,7 @@ class Preparation:
         if self.paths.journal.exists():
             return
         try:
-            ensure_fresh_output(self.paths.attempt(self.plan.attempt) / GYM_RUN / "rollouts.jsonl")
+            ensure_fresh_output(self.paths.attempt(self.plan.attempt) / GYM_RUN / gym_files.ROLLOUTS)
         except FileExistsError as error:
             raise JobFailed(
                 RunReason.RESULTS_NOT_FRESH, f"{self.plan.results_location} is not this job's alone: {error}"

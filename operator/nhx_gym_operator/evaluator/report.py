@@ -20,6 +20,7 @@ from nhx_evals_sdk.agent_eval.persistence import DASHBOARD_FILENAME
 from ..api.wire.endpoints import ModelUsage
 from ..api.wire.mounts import GYM_RUN
 from ..api.wire.reports import Outcome
+from . import gym_files
 from .journal import Journal
 from .metering import calls_of
 from .rollouts import MODEL_CALLS, MODEL_USAGE, Failure, Rollout
@@ -209,7 +210,7 @@ def _failures(rows: Sequence[_Row]) -> str:
             f"<td>{_e(kind)}</td><td><pre>{_e(words)}</pre></td></tr>"
         )
     head = '<tr><th class="n">Task</th><th class="n">Repeat</th><th>Class</th><th>What was said</th></tr>'
-    more = _left_out(len(failed), MAX_FAILURES, "failures", "gym_run/rollouts_failures.jsonl")
+    more = _left_out(len(failed), MAX_FAILURES, "failures", f"{GYM_RUN}/{gym_files.FAILURES}")
     return f"<h2>Failures</h2>{_table(head, lines)}{more}"
 
 
@@ -251,9 +252,9 @@ def _efforts(rows: Sequence[_Row], journal: Journal) -> str:
         "<p>As the evaluator's gateway counted; seconds are what a rollout's calls took, each by itself. Where it "
         "could not tell calls apart by rollout, by what Gym captured of them: from the start of the first to the end "
         "of the last. An empty cell was not captured. Of an answer the end is shown; all of it is in "
-        f"{_link(f'{GYM_RUN}/rollouts.jsonl')} (response.output).</p>"
+        f"{_link(f'{GYM_RUN}/{gym_files.ROLLOUTS}')} (response.output).</p>"
     )
-    more = _left_out(len(rows), MAX_ROLLOUTS, "rollouts", "gym_run/model_calls")
+    more = _left_out(len(rows), MAX_ROLLOUTS, "rollouts", f"{GYM_RUN}/model_calls")
     return f"<h2>Tokens and time</h2>{note}{_table(head, lines)}{more}"
 
 

@@ -20,7 +20,8 @@ from nhx_evals_sdk.agent_eval.trials import TrialError
 
 from ..api.wire.mounts import GYM_RUN
 from ..api.wire.plans import EvaluatorPlan
-from .trials import FAILURES, ROLLOUTS, USAGE, JournaledGymRunner
+from . import gym_files
+from .trials import USAGE, JournaledGymRunner
 from .versions import SDK_PACKAGE, deciding_versions
 
 MANIFEST = "run.json"
@@ -52,7 +53,8 @@ async def evaluate(
     trials: list[_Ended] = []
     gym_run = work_dir / GYM_RUN
     files = _Parts(
-        [work_dir / name for name in (*BUNDLE_LISTS, USAGE)] + [gym_run / name for name in (ROLLOUTS, FAILURES)]
+        [work_dir / name for name in (*BUNDLE_LISTS, USAGE)]
+        + [gym_run / name for name in (gym_files.ROLLOUTS, gym_files.FAILURES)]
     )
     last_task = -1
     for part in runner.parts():

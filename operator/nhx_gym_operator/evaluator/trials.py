@@ -7,11 +7,12 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nhx_evals_sdk.agent_eval.runtimes.gym.config import model_call_capture_dir
+from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import (
     aggregate_scores_from_gym,
     capture_filename,
@@ -26,6 +27,8 @@ from nhx_evals_sdk.values.results import AggregateScore
 from ..api.constants import Placement
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
+from . import gym_files
+from .gym_files import json_line, write_rows
 from .journal import Journal
 from .rollouts import AGENT_REF, MODEL_CALLS, MODEL_USAGE, Failure, Rollout, RolloutKey, rollouts_of, task_row
 
@@ -34,8 +37,6 @@ ROLLOUTS_AT_ONCE = 500
 """Of each, the SDK needs some 35 KiB while it scores them and writes them down."""
 BYTES_AT_ONCE = 32 << 20
 """Of their results in the journal, of which the SDK holds several copies. A larger result is scored alone."""
-ROLLOUTS = "rollouts.jsonl"
-FAILURES = "rollouts_failures.jsonl"
 USAGE = "model_usage.jsonl"
 """In the bundle, beside the SDK's files: what the gateway counted, a line for each rollout."""
 
@@ -74,13 +75,13 @@ class JournaledGymRunner:
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
         rows = (task_row(task, index) for index, task in enumerate(tasks))
-        await asyncio.to_thread(_write_rows, self._directory / "gym_input.jsonl", rows)
+        await asyncio.to_thread(write_rows, self._directory / gym_files.INPUT, rows)
         rollouts = rollouts_of(tasks, num_repeats=self._plan.target.num_repeats, agent=agent_name(self._plan))
         self._rollouts = rollouts
         self._write_aggregates(await self._collect(rollouts))
         # After collection: a Gym in this container writes there what it was given at a time.
-        inputs = self._output.with_name("rollouts_materialized_inputs.jsonl")
-        await asyncio.to_thread(_write_rows, inputs, (rollout.row for rollout in rollouts))
+        inputs = self._directory / gym_files.MATERIALIZED_INPUTS
+        await asyncio.to_thread(write_rows, inputs, (rollout.row for rollout in rollouts))
         # Of what each task has there, which may be much, the SDK makes no aggregates.
         read = read_run_aggregations(self._output) or {}
         self._aggregations = {agent: {"agent_metrics": each.get("agent_metrics")} for agent, each in read.items()}
@@ -155,22 +156,22 @@ class JournaledGymRunner:
 
     @property
     def _output(self) -> Path:
-        return self._directory / ROLLOUTS
+        return self._directory / gym_files.ROLLOUTS
 
     def _write(self, rollouts: Sequence[Rollout]) -> None:
-        names = (self._output, self._output.with_name(FAILURES), self._directory.with_name(USAGE))
+        names = (self._output, self._directory / gym_files.FAILURES, self._directory.with_name(USAGE))
         with contextlib.ExitStack() as stack:
             results, failures, usages = (stack.enter_context(name.open("w", encoding="utf-8")) for name in names)
             for rollout in rollouts:
                 if rollout.key in self._journal.results and rollout.key not in self.unreadable:
                     result = self._without_calls(self._journal.results[rollout.key])
                     used = result.pop(MODEL_USAGE, {})
-                    results.write(_json_line(result))
+                    results.write(json_line(result))
                 else:
                     failure = self._failure(rollout.key)
                     used = failure.model_usage
-                    failures.write(_json_line(_failure_row(rollout, failure)))
-                usages.write(_json_line({**_identity(rollout), "task_id": rollout.task_id, "models": used}))
+                    failures.write(json_line(_failure_row(rollout, failure)))
+                usages.write(json_line({**_identity(rollout), "task_id": rollout.task_id, "models": used}))
 
     def failures(self) -> list[Failure]:
         """Why each rollout without a score has none."""
@@ -182,7 +183,7 @@ class JournaledGymRunner:
         return self.unreadable.get(key) or self._journal.failures.get(key, self.unrecorded)
 
     def _write_aggregates(self, aggregates: list[dict[str, Any]] | None) -> None:
-        file = self._output.with_name("rollouts_aggregate_metrics.json")
+        file = self._directory / gym_files.AGGREGATE_METRICS
         file.unlink(missing_ok=True)
         if aggregates is not None:
             with file.open("w", encoding="utf-8") as out:
@@ -197,7 +198,7 @@ class JournaledGymRunner:
         calls, name = row.pop(MODEL_CALLS, None), capture_filename(row)
         if isinstance(calls, list) and calls and name:
             self._model_calls.mkdir(exist_ok=True)
-            _write_rows(self._model_calls / name, calls)
+            write_rows(self._model_calls / name, calls)
         return row
 
 
@@ -217,7 +218,7 @@ def _with_error(trial: AgentEvalTrial) -> AgentEvalTrial:
 
 
 def _identity(rollout: Rollout) -> dict[str, Any]:
-    return {"_ng_task_index": rollout.key.task, "_ng_rollout_index": rollout.key.rollout}
+    return {NG_TASK_INDEX: rollout.key.task, NG_ROLLOUT_INDEX: rollout.key.rollout}
 
 
 def _failure_row(rollout: Rollout, failure: Failure) -> dict[str, Any]:
@@ -227,13 +228,3 @@ def _failure_row(rollout: Rollout, failure: Failure) -> dict[str, Any]:
         AGENT_REF: rollout.agent_ref,
         "error": f"{failure.failure_class.value}: {failure.message}",
     }
-
-
-def _write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    with file.open("w", encoding="utf-8") as out:
-        for row in rows:
-            out.write(_json_line(row))
-
-
-def _json_line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, allow_nan=False) + "\n"

@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,15 +28,16 @@ from nhx_evals_sdk.agent_eval.runtimes.gym.config import (
     selection_args,
 )
 from nhx_evals_sdk.agent_eval.runtimes.gym.process import VALIDATE_TIMEOUT_S, pending_servers
-from nhx_evals_sdk.agent_eval.runtimes.gym.records import NG_ROLLOUT_INDEX, NG_TASK_INDEX
 from nhx_evals_sdk.agent_eval.runtimes.gym.results import capture_filename
 
 from ...api.conditions import RunReason, SandboxReason
 from ...api.waits import until
 from ...api.wire.reports import FailureClass
 from ...in_pods.masking import Mask
+from .. import gym_files
 from ..errors import JobFailed, gym_not_started
 from ..gateway import LOCAL_CALLER
+from ..gym_files import write_rows
 from ..gym_logs import ENV_LOG, EVAL_LOGS, VALIDATE_LOG, GymEnd, last_lines
 from ..gym_process import GymProcess, find_gym, own_run_dir
 from ..memory import json_values
@@ -44,6 +45,7 @@ from ..progress import ProgressState, utc
 from ..rollout_calls import RolloutCalls
 from ..rollouts import BESIDE_GYMS, MAX_FAILURE_MESSAGE, MODEL_CALLS, Failure, Rollout, RolloutKey, innermost
 from .answers import ROLLOUT
+from .growing_rows import GrowingRows, key_of
 from .protocol import AGGREGATE_TIMEOUT_S, AggregatesMissing, Record
 
 POLL_S = 0.25
@@ -52,7 +54,6 @@ RUNS_WITHOUT_A_ROW = 3
 CLIENT_GRACE_S = 5.0
 """For `gym eval run`, which only talks to the servers: theirs is the job's grace."""
 
-_INDEX = re.compile(rb'"_ng_(task|rollout)_index": ?(\d{1,9})\b')
 _READY = re.compile(r"All \d+ / \d+ servers ready")
 _CONTENT = "Response content: "
 _FAILED_ROW = re.compile(r"\[rollout_collection\] /run failed status=(\S+) row=(\{.*\})")
@@ -134,10 +135,10 @@ class InContainer:
     async def aggregate(
         self, rollouts: Sequence[Rollout], results: Mapping[RolloutKey, Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        file = self._directory / "rollouts_aggregate_metrics.json"
+        file = self._directory / gym_files.AGGREGATE_METRICS
         if self._aggregated != {rollout.key for rollout in rollouts} or not file.exists():
             self._write_inputs(rollouts)
-            _write_rows(self._output, (_without_calls(results[rollout.key]) for rollout in rollouts))
+            write_rows(self._output, (_without_calls(results[rollout.key]) for rollout in rollouts))
             file.unlink(missing_ok=True)
             await self._aggregate_again()
         try:
@@ -155,11 +156,10 @@ class InContainer:
 
     @property
     def _output(self) -> Path:
-        return self._directory / "rollouts.jsonl"
+        return self._directory / gym_files.ROLLOUTS
 
     def _write_inputs(self, rollouts: Sequence[Rollout]) -> None:
-        inputs = self._output.with_name("rollouts_materialized_inputs.jsonl")
-        _write_rows(inputs, (rollout.row for rollout in rollouts))
+        write_rows(self._directory / gym_files.MATERIALIZED_INPUTS, (rollout.row for rollout in rollouts))
 
     async def _start(self, arguments: Sequence[str], *, stdout: Path, stderr: Path | None = None) -> GymProcess:
         return await GymProcess.start(
@@ -218,9 +218,9 @@ class InContainer:
         for rollout in missing.values():
             (model_call_capture_dir(self._directory) / str(capture_filename(rollout.row))).unlink(missing_ok=True)
             self._calls.rollout_began(rollout.key, LOCAL_CALLER)
-        failures = self._output.with_name("rollouts_failures.jsonl")
+        failures = self._directory / gym_files.FAILURES
         failures.unlink(missing_ok=True)
-        files = [_Tail(self._output), _Tail(failures)]
+        files = [GrowingRows(self._output, ROLLOUT), GrowingRows(failures, ROLLOUT)]
         run = await self._start_eval()
         ended: set[RolloutKey] = set()
         try:
@@ -228,7 +228,7 @@ class InContainer:
                 if is_spent():
                     await run.stop()
                 over = run.returncode is not None
-                rows = {key: row for file in files for key, row in file.rows()}
+                rows = {key: row for file in files for key, row in file.added()}
                 new = rows.keys() & missing.keys() - ended
                 ended |= new
                 await asyncio.gather(*(record(missing[key], self._with_calls(rows[key])) for key in new))
@@ -250,7 +250,7 @@ class InContainer:
         arguments = [
             *("eval", "run", "--no-serve", "--resume"),
             *("--agent", self._config.agent),
-            *("--input", str(self._directory / "gym_input.jsonl")),
+            *("--input", str(self._directory / gym_files.INPUT)),
             *("--output", str(self._output)),
             *("--num-repeats", str(self._config.num_repeats)),
             *("--concurrency", str(self._config.concurrency)),
@@ -303,7 +303,7 @@ class InContainer:
             match = _FAILED_ROW.search(line)
             row = _json(match[2]) if match else None
             if match and row is not None:
-                failed[_key(row)] = self._failure(match[1], content)
+                failed[key_of(row)] = self._failure(match[1], content)
                 content = ""
         return failed
 
@@ -314,46 +314,6 @@ class InContainer:
         return Failure(FailureClass.ENVIRONMENT, innermost(f"the agent answered HTTP {status}: {content}"))
 
 
-class _Tail:
-    """Reads the rows that were added to a growing JSON Lines file; a row without its end waits. One that is larger than
-    what is taken of a gym host is a failure, and is never held as a whole."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._read = 0
-        self._passed_over: dict[bytes, bytes] | None = None
-        """Of a row that is too large: its indices, as far as they were seen."""
-
-    def rows(self) -> Iterator[tuple[RolloutKey, dict[str, Any] | Failure]]:
-        if not self._file.exists():
-            return
-        with self._file.open("rb") as file:
-            file.seek(self._read)
-            while line := file.readline(ROLLOUT.size):
-                ends = line.endswith(b"\n")
-                if not ends and len(line) < ROLLOUT.size:
-                    return
-                self._read += len(line)
-                if self._passed_over is not None or not ends:
-                    self._passed_over = {**(self._passed_over or {}), **dict(_INDEX.findall(line))}
-                    if ends:
-                        yield _key_of(self._passed_over), _too_large(f"{ROLLOUT.size / (1 << 20):g} MiB")
-                        self._passed_over = None
-                elif json_values(line, ROLLOUT.values) > ROLLOUT.values:
-                    yield _key_of(dict(_INDEX.findall(line))), _too_large(f"{ROLLOUT.values} JSON values")
-                elif line.strip():
-                    row = json.loads(line)
-                    yield _key(row), row
-
-
-def _too_large(most: str) -> Failure:
-    return Failure(FailureClass.ENVIRONMENT, f"its result is larger than {most}, the most that is taken")
-
-
-def _key_of(indices: Mapping[bytes, bytes]) -> RolloutKey:
-    return RolloutKey(int(indices.get(b"task", -1)), int(indices.get(b"rollout", -1)))
-
-
 def _json(text: str) -> dict[str, Any] | None:
     """What Gym printed, or None for a line that its end cut short: such a row is sent again."""
     try:
@@ -362,18 +322,8 @@ def _json(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _key(row: Mapping[str, Any]) -> RolloutKey:
-    return RolloutKey(row.get(NG_TASK_INDEX, -1), row.get(NG_ROLLOUT_INDEX, -1))
-
-
 def _without_calls(result: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key not in BESIDE_GYMS}
-
-
-def _write_rows(file: Path, rows: Iterator[Mapping[str, Any]]) -> None:
-    with file.open("w", encoding="utf-8") as out:
-        for row in rows:
-            out.write(json.dumps(row) + "\n")
 
 
 def _text(file: Path) -> str:
