@@ -29,6 +29,7 @@ from ..api.tree import MAX_BYTES, MAX_ENTRIES, STAGED_MANIFEST, tree_digest, tre
 from ..api.wire.mounts import AUTHORIZATION
 from ..api.wire.plans import StagePlan
 from ..api.wire.reports import Staged
+from ..in_pods.folders import make_empty
 from .plan import Paths
 from .sources.archives import unpack
 from .sources.download import Downloader, downloader
@@ -48,7 +49,7 @@ def stage(plan: StagePlan, paths: Paths, secrets: Mapping[str, str]) -> Staged:
     `api.wire.mounts` and `api.object_store`. Raises `StagingError`."""
     with tempfile.TemporaryDirectory(prefix="stage-") as scratch:
         tree = paths.environment if plan.dataset is None else Path(scratch, "set")
-        _empty(tree)
+        make_empty(tree)
         source = _source(plan, paths, secrets, Path(scratch))
         size = _copy(_root(source, plan), tree)
         files = tree_files(tree)
@@ -157,15 +158,6 @@ def _take_rows(tree: Path, files: list[str], plan: StagePlan, target: Path) -> N
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(tree / name, target)
-
-
-def _empty(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    for entry in directory.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
 
 
 def _copy(source: Path, target: Path) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..api.gym_ports import COMPONENT_TYPES
 from ..api.tree import MAX_BYTES, MAX_ENTRIES, tree_digest
+from ..in_pods.folders import make_empty
 
 
 class UnpackError(RuntimeError):
@@ -15,12 +16,12 @@ class UnpackError(RuntimeError):
 
 
 def unpack(archive: Path, directory: Path, digest: str) -> None:
-    """Extract `archive` into the empty `directory` and hold the tree against `digest`.
+    """Extract `archive` into `directory`, of which nothing else is left, and hold the tree against `digest`.
 
     Raises `UnpackError` for an archive that is damaged, too large, reaches outside, holds
     anything but files and directories, or yields another tree.
     """
-    _empty(directory)
+    make_empty(directory)
     try:
         with tarfile.open(archive) as tar:
             for member in _bounded(tar):
@@ -34,16 +35,7 @@ def unpack(archive: Path, directory: Path, digest: str) -> None:
         )
 
 
-def _empty(directory: Path) -> None:
-    # The directory itself is a mount point and stays.
-    for entry in directory.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-
-
-def _bounded(tar: tarfile.TarFile):
+def _bounded(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     size = 0
     for count, member in enumerate(tar, start=1):
         size += member.size
