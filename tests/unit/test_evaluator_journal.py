@@ -113,7 +113,7 @@ async def test_damage_that_no_kill_explains_is_an_error_with_its_line(tmp_path: 
     path = tmp_path / "journal.jsonl"
     await written(path, (KEY, {"reward": 1.0}), (RolloutKey(4, 0), {"reward": 0.0}))
     path.write_bytes(path.read_bytes().replace(b"1.0", b"0.0", 1))
-    with pytest.raises(JournalError, match=r"journal\.jsonl:2 is damaged"):
+    with pytest.raises(JournalError, match=r"journal\.jsonl:2 is damaged .*; apply the job again under another name"):
         Journal.open(path, HEADER)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
@@ -17,14 +18,14 @@ def create_whole(file: Path, content: bytes, scratch: Path) -> None:
     On a volume without hard links nobody else can make it either, and for a moment it is empty."""
     try:
         with scratch.open("wb") as out:
-            _write(out.fileno(), content)
+            write_synced(out.fileno(), [content])
         try:
             os.link(scratch, file)
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
             with file.open("xb") as out:
-                _write(out.fileno(), content)
+                write_synced(out.fileno(), [content])
     finally:
         scratch.unlink(missing_ok=True)
     sync_directory(file.parent)
@@ -39,8 +40,10 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _write(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+def write_synced(descriptor: int, contents: Iterable[bytes]) -> None:
+    """Write all of it, and have it on disk with one sync. Raises `OSError`, and a part of it may stand there then."""
+    for content in contents:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
     os.fsync(descriptor)

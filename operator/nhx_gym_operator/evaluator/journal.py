@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import time
 import zlib
 from collections import Counter
@@ -33,6 +32,7 @@ _PAYLOAD_AT = len(_PREFIX) + 8 + len(_MIDDLE)
 _VERSION = 2
 _BEGINNING_SECONDS = 5.0
 """A journal without its first line is being begun by another job, or was cut short by a power cut: then it stays so."""
+_ANEW = "apply the job again under another name, with a results volume of its own"
 
 
 class JournalError(RuntimeError):
@@ -256,11 +256,7 @@ class Journal:
         """Where the first of the lines begins in the file."""
         if self._file is None:
             raise OSError("the journal is closed")
-        for line in lines:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        os.fsync(self._file.fileno())
+        disk.write_synced(self._file.fileno(), lines)
         offset = self._size
         self._size += sum(map(len, lines))
         return offset
@@ -279,7 +275,7 @@ class Journal:
                 record = _record(line)
                 if record is None:
                     if line.endswith(b"\n") or file.read(1):
-                        raise JournalError(f"{self.path}:{number} is damaged (its checksum does not match)")
+                        raise JournalError(f"{self.path}:{number} is damaged (its checksum does not match); {_ANEW}")
                     break
                 self._take(number, record, size, len(line))
                 size += len(line)
@@ -288,7 +284,7 @@ class Journal:
     def _take(self, number: int, record: dict[str, Any], offset: int, size: int) -> None:
         kind = record.pop("kind")
         if (number == 1) != (kind == "journal"):
-            raise JournalError(f"{self.path}:{number} is not a journal of this program")
+            raise JournalError(f"{self.path}:{number} is not a journal of this program; {_ANEW}")
         if kind == "journal":
             self._check(record)
             return
@@ -318,12 +314,12 @@ class Journal:
 
     def _check(self, found: dict[str, Any]) -> None:
         if found.pop("version") != _VERSION:
-            raise JournalError(f"{self.path} was written by another version of this program")
+            raise JournalError(f"{self.path} was written by another version of this program; {_ANEW}")
         for name, expected in vars(self.header).items():
             if name == "dataset_digest" and found.get(name) != expected:
                 raise JournalError(
                     f"{self.path} is this job's, but its dataset_digest is {found.get(name)!r} and that of the rows is "
-                    f"now {expected!r}: rows must not change under a job; apply it again under another name"
+                    f"now {expected!r}: rows must not change under a job; {_ANEW}"
                 )
             if found.get(name) != expected:
                 raise (ForeignJournal if name == "uid" else JournalError)(
