@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from cluster.world import condition, versions
+from nhx_gym_operator.controller.act import REAPPLY_SECONDS
 from nhx_gym_operator.controller.kube import CLAIMS, JOBS, PODS, POLICIES, SECRETS, SERVICES
 
 SANDBOXED = {
@@ -265,5 +266,5 @@ async def test_a_policy_that_somebody_opened_is_shut_again(world, operator, chan
     async def shut():
         return (await world.children())["NetworkPolicy/mcqa-host"]["spec"] == before
 
-    await world.until(shut, "the policy is as it was", world.children)
+    await world.until(shut, "the policy is as it was", world.children, seconds=2 * REAPPLY_SECONDS)
     assert (await world.job())["status"]["attempt"] == 1

@@ -484,14 +484,18 @@ async def test_a_responses_stream_is_metered_from_its_last_event(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [streaming(DELTA, DELTA, DELTA), streaming(DELTA, DELTA[:9], clean=False)],
+    ("sent", "ends"),
+    [((DELTA, DELTA, DELTA), True), ((DELTA, DELTA[:9]), False)],
     ids=["ends without finish reason", "breaks inside an event"],
 )
-async def test_an_incomplete_stream_is_not_ended_cleanly_nor_repeated(tmp_path: Path, answer: Answer) -> None:
-    async with gate(tmp_path, answer, max_retries=3) as g:
+async def test_an_incomplete_stream_is_not_ended_cleanly_nor_repeated(
+    tmp_path: Path, sent: tuple[bytes, ...], ends: bool
+) -> None:
+    async with gate(tmp_path, streaming(*sent, clean=ends), max_retries=3) as g:
         got, clean = await read_stream(g)
-    assert got.startswith(DELTA) and not clean
+        (failed,) = g.calls._marks.values()
+    assert (got, clean) == (b"".join(sent), False)
+    assert failed.failure_class is FailureClass.TRANSIENT
     assert len(g.model.requests) == 1
     assert (g.usage["calls"], g.usage["failed_calls"], g.usage["unmetered_calls"]) == (0, 1, 1)
 

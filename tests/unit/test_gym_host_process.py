@@ -92,6 +92,22 @@ def test_all_output_is_kept_masked_and_of_too_much_the_end(tmp_path: Path) -> No
     assert int(lost[1]) + sum(len(line) + 1 for line in lines[1:]) == sum(len(str(n)) + 1 for n in range(10_000))
 
 
+def test_output_without_a_lines_end_is_passed_on_in_lines_of_a_mebibyte() -> None:
+    done = run("""
+        import os
+        from nhx_gym_operator.gym_host.output import Output
+        output = Output([])
+        output.install()
+        for _ in range(5 * 1024):
+            os.write(1, b"x" * 1024)
+        output.close()
+    """)
+    lines = done.stdout.splitlines()
+    assert sum(map(len, lines)) == 5 << 20
+    # 64 KiB are read in one go, and a line is passed on once there is more than a mebibyte of it.
+    assert max(map(len, lines)) <= (1 << 20) + (1 << 16)
+
+
 def test_secrets_are_found_by_name_and_short_values_are_left_alone() -> None:
     environment = {"API_KEY": "12345678", "HOME": "/home/somebody", "PASS": "short", "PLAIN": "a-named-secret"}
     mask = Output(secrets_in(environment, ["PLAIN"])).mask

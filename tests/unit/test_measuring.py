@@ -148,6 +148,22 @@ def test_a_measurement_that_went_well_is_written_down_and_its_pods_are_deleted()
     assert "gVisor 4.19.0" in found.kernel_message and REFUSED in found.network_message
 
 
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("which", ["listener", "client", "both"])
+def test_a_container_that_a_webhook_puts_into_the_canaries_and_that_never_ends_holds_up_no_measurement(which, kind):
+    """As a second container, or before all others as one that is started again."""
+    mesh = {"name": "mesh", "image": "mesh:1"}
+    pods = {"listener": listening(), "client": client(reached(), ended(0, REFUSED))}
+    for name, found in pods.items():
+        if which in (name, "both"):
+            found["spec"][kind] = [mesh, *found["spec"].get(kind, [])]
+            status = "containerStatuses" if kind == "containers" else "initContainerStatuses"
+            found["status"][status] = [{"name": "mesh", "state": running()}, *found["status"][status]]
+            assert found["status"]["phase"] == "Running"
+    step = next_step(scene(**pods), after(9))
+    assert does(step) == BOTH_GONE and step.findings.verdict is Verdict.HOLDS
+
+
 def test_an_operator_that_starts_again_goes_on_where_the_measurement_is():
     """Before it had written anything, and though its start is later than that of the pods."""
     seen = scene(since=after(5), listener=listening(), client=client(reached(), running()))

@@ -43,6 +43,17 @@ S3 = {
         },
     }
 }
+STORE = {
+    "endpoint": "https://minio:9000",
+    "bucket": "results",
+    "prefix": "evals",
+    "credentials": {
+        "accessKeyId": {"secretKeyRef": {"name": "s3", "key": "id"}},
+        "secretAccessKey": {"secretKeyRef": {"name": "other", "key": "secret"}},
+        "sessionToken": {"secretKeyRef": {"name": "s3", "key": "token"}},
+    },
+    "certificates": {"configMapKeyRef": {"name": "authority", "key": "ca.pem"}},
+}
 SECRETS = {"HF_TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}}}
 
 
@@ -201,6 +212,7 @@ def test_what_an_administrator_sets_reaches_every_pod():
         lambda: pods.evaluator_pod(sandboxed(options=options)),
         lambda: pods.host_pod(sandboxed(options=options), 0),
         lambda: pods.colocated_pod(colocated(options=options)),
+        lambda: pods.outcome_pod(sandboxed(options=options)),
         lambda: canary.listener(canary.Canary("op", "operators", options, "gvisor", API, 900.0)),
         lambda: canary.client(canary.Canary("op", "operators", options, "gvisor", API, 900.0), "10.1.0.7"),
     ):
@@ -302,6 +314,30 @@ def test_the_operators_authorities_hold_wherever_a_job_names_none():
     own = pods.evaluator_pod(sandboxed(options=chosen, spec={"models": models}))
     assert volumes(own)["model-certificates-0"]["configMap"]["name"] == "authority"
     assert "model-certificates-0" not in volumes(pods.evaluator_pod(sandboxed()))
+
+
+@pytest.mark.parametrize(
+    ("of_the_jobs", "volume"),
+    [
+        ({"environment": file_set({"http": HTTP["http"] | {"certificates": None}})}, "environment-certificates"),
+        ({"dataset": file_set(S3, file="rows.jsonl")}, "dataset-certificates"),
+        ({"spec": {"results": {"objectStore": STORE | {"certificates": None}}}}, "bucket-certificates"),
+    ],
+    ids=["archive", "S3 source", "bucket"],
+)
+def test_the_operators_authorities_hold_for_what_is_fetched_and_for_the_bucket(of_the_jobs, volume):
+    chosen = settings(certificates={"configMap": "company", "key": "ca.crt"})
+    given = volumes(pods.evaluator_pod(sandboxed(options=chosen, **of_the_jobs)))
+    assert given[volume]["configMap"] == {"name": "company", "items": [{"key": "ca.crt", "path": "value"}]}
+    assert volume not in volumes(pods.evaluator_pod(sandboxed(**of_the_jobs)))
+
+
+def test_what_a_fileset_or_a_bucket_names_stands_before_the_operators_authorities():
+    chosen = settings(certificates={"configMap": "company"})
+    of = sandboxed(options=chosen, environment=file_set(HTTP), spec={"results": {"objectStore": STORE}})
+    given = volumes(pods.evaluator_pod(of))
+    named = {name: body["configMap"]["name"] for name, body in given.items() if name.endswith("-certificates")}
+    assert named == {"environment-certificates": "ca", "bucket-certificates": "authority"}
 
 
 def test_a_model_without_a_key_needs_no_secret():
@@ -629,19 +665,6 @@ def test_a_job_applied_again_does_not_get_the_claim_that_stayed():
     assert names == ["mcqa-results-11111111", "mcqa-results-22222222"]
     pod = pods.evaluator_pod(sandboxed(uid="11111111-aaaa", spec=retained))
     assert volumes(pod)["results"]["persistentVolumeClaim"] == {"claimName": names[0]}
-
-
-STORE = {
-    "endpoint": "https://minio:9000",
-    "bucket": "results",
-    "prefix": "evals",
-    "credentials": {
-        "accessKeyId": {"secretKeyRef": {"name": "s3", "key": "id"}},
-        "secretAccessKey": {"secretKeyRef": {"name": "other", "key": "secret"}},
-        "sessionToken": {"secretKeyRef": {"name": "s3", "key": "token"}},
-    },
-    "certificates": {"configMapKeyRef": {"name": "authority", "key": "ca.pem"}},
-}
 
 
 @pytest.mark.parametrize("journal", [{}, {"persistentVolumeClaim": {"size": "1Gi"}}])
