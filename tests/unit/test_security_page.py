@@ -43,8 +43,14 @@ def test_builds_take_nothing_without_its_hash() -> None:
     assert installs and all("--require-hashes" in line for line in installs)
     made = (ROOT / "images/build/create-environment").read_text()
     assert re.search(r"uv pip install .*--no-deps --requirements", made)
+
+
+def test_development_takes_nothing_without_its_hash_but_uv_by_its_version() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert "--require-hashes -r requirements-dev.lock" in makefile
+    installs = [line for line in makefile.splitlines() if re.search(r"\b(pip|uv)\b.* (install|sync) ", line)]
+    (unlocked,) = [line for line in installs if "--require-hashes" not in line]
+    assert unlocked.endswith(" uv==$(UV_VERSION)")
 
 
 def test_the_clusters_programs_are_locked_by_sum() -> None:
