@@ -12,9 +12,11 @@ import yaml
 
 from nhx_gym_operator.api.fileset import FileSet
 from nhx_gym_operator.api.job import AgentEvalJob
+from nhx_gym_operator.api.rows import DatasetError
 from nhx_gym_operator.cli.exits import ExitCode
 from nhx_gym_operator.client.creation import create_job
 from nhx_gym_operator.client.kubectl import Kubectl
+from nhx_gym_operator.evaluator.dataset import Subset, load_dataset
 from support.cli_values import call, condition, start, wait_for
 
 FLAGS = (
@@ -22,6 +24,7 @@ FLAGS = (
     "--base-url=https://models.example.org/v1", "--model=org/name", "--api-key=my-model/api-key",
 )  # fmt: skip
 SPEC_FILE = Path(__file__).resolve().parents[2] / "examples/submit/gym_agent_eval.json"
+ROW = '{"responses_create_params": {}}\n'
 BUNDLED = "--dataset=bundled:resources_servers/mcqa/data/example.jsonl"
 
 
@@ -127,7 +130,7 @@ def test_rows_that_lie_on_the_cluster_are_named(cluster, said, field):
 
 
 def test_a_local_row_file_becomes_a_config_map_that_goes_with_the_job(cluster, tmp_path):
-    rows = '\ufeff{"a": "ä"}\r\n\n{"b": 1}'
+    rows = '\ufeff{"responses_create_params": {"input": "ä"}}\r\n\n' + ROW.strip()
     (tmp_path / "rows.jsonl").write_text(rows, newline="")
 
     result = call("submit", *FLAGS, f"--dataset={tmp_path / 'rows.jsonl'}", "--name=mine")
@@ -146,10 +149,9 @@ def test_a_local_row_file_becomes_a_config_map_that_goes_with_the_job(cluster, t
     [
         (b"x" * 1024 * 1024, "pvc:CLAIM/PATH"),
         (b" \n", "is empty"),
-        (b"{}\n\xff", "line 2"),
         (None, "bundled:PATH"),
     ],
-    ids=["too large", "empty", "not utf-8", "absent"],
+    ids=["too large", "empty", "absent"],
 )
 def test_a_row_file_that_cannot_be_sent_is_refused_and_nothing_is_made(cluster, tmp_path, content, words):
     file = tmp_path / "rows.jsonl"
@@ -160,6 +162,44 @@ def test_a_row_file_that_cannot_be_sent_is_refused_and_nothing_is_made(cluster, 
 
     assert result.exit_code == ExitCode.USAGE
     assert words in result.output and str(file) in result.output
+    assert nothing_was_sent(cluster)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"question": "x"}',
+        b'{"responses_create_params": {}',
+        b"[1, 2]",
+        b'{"responses_create_params": {}, "x": NaN}',
+        b'{"responses_create_params": {"input": "\xff"}}',
+        b'{"responses_create_params": {}, "agent_ref": "x"}',
+    ],
+    ids=["no parameters", "cut off", "no object", "not a number", "not utf-8", "another agent"],
+)
+def test_a_bad_row_is_named_before_anything_is_made_in_the_words_in_which_a_job_would_have_failed(
+    cluster, tmp_path, bad
+):
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(ROW.encode() + b"\n" + bad + b"\n")
+    with pytest.raises(DatasetError, match=", line 3: ") as of_a_job:
+        load_dataset(file, str(file), Subset(), copy=tmp_path / "copy")
+
+    result = call("submit", *FLAGS, f"--dataset={file}")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr == f"error: --dataset: {of_a_job.value}.\n"
+    assert nothing_was_sent(cluster)
+
+
+def test_of_a_file_that_no_config_map_holds_no_more_is_read_than_shows_that(cluster, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.touch()
+    os.truncate(file, 2**40)
+
+    result = call("submit", *FLAGS, f"--dataset={file}")
+
+    assert result.exit_code == ExitCode.USAGE and "pvc:CLAIM/PATH" in result.stderr
     assert nothing_was_sent(cluster)
 
 
@@ -330,11 +370,11 @@ def test_a_dry_run_prints_what_kubectl_would_apply_and_asks_no_cluster(cluster):
 
 def test_a_dry_run_prints_rows_line_by_line(cluster, tmp_path):
     rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"a": "' + "long " * 40 + '"}\n{"b": "x: # y"}\n')
+    rows.write_text(ROW.replace("{}", '{"input": "' + "long " * 40 + '"}') + ROW.replace("{}", '{"input": "x: # y"}'))
 
     output = call("submit", *FLAGS, f"--dataset={rows}", "--name=mine", "--dry-run").output
 
-    assert "rows.jsonl: |\n" in output and '    {"b": "x: # y"}\n' in output
+    assert "rows.jsonl: |\n" in output and '    {"responses_create_params": {"input": "x: # y"}}\n' in output
     sent = {entry["kind"]: entry for entry in yaml.safe_load_all(output)}
     assert sent["ConfigMap"]["data"] == {"rows.jsonl": rows.read_text()}
 
@@ -374,7 +414,7 @@ def test_what_a_deleted_job_of_that_name_still_has_is_waited_for(cluster, tmp_pa
     cluster.write("script", {"fail_create": {"ConfigMap": [taken, taken]}})
 
     assert call("submit", *FLAGS, f"--dataset={a_row(tmp_path)}", "--name=mine").exit_code == ExitCode.DONE
-    assert sent(cluster)["ConfigMap"]["data"] == {"rows.jsonl": "{}\n"}
+    assert sent(cluster)["ConfigMap"]["data"] == {"rows.jsonl": ROW}
 
 
 def test_an_object_of_somebody_elses_is_not_waited_for_for_ever(cluster, tmp_path, monkeypatch):
@@ -418,7 +458,7 @@ def test_what_stands_beside_a_refused_job_is_said_to_have_been_applied(cluster, 
 
 
 def a_row(folder):
-    (folder / "rows.jsonl").write_text("{}\n")
+    (folder / "rows.jsonl").write_text(ROW)
     return folder / "rows.jsonl"
 
 
@@ -487,7 +527,7 @@ def test_a_spec_file_becomes_the_job_that_it_describes(cluster):
 
 def test_flags_say_where_a_spec_files_rows_model_secrets_and_results_are(cluster, tmp_path):
     rows = tmp_path / "rows.jsonl"
-    rows.write_text("{}\n")
+    rows.write_text(ROW)
     elsewhere = ("--base-url=https://here/v1", "--model=mine", "--api-key=my-model/api-key", "--results=claim:kept")
 
     result = call("submit", SPEC_FILE, "--name=mine", f"--dataset={rows}", "--limit=1", *elsewhere)
@@ -497,7 +537,7 @@ def test_flags_say_where_a_spec_files_rows_model_secrets_and_results_are(cluster
     assert (spec.policy.base_url, spec.policy.model) == ("https://here/v1", "mine")
     assert spec.tasks.dataset.config_map.name == "mine-rows" and spec.tasks.limit == 1
     assert spec.results.persistent_volume_claim.claim_name == "kept"
-    assert sent(cluster)["ConfigMap"]["data"] == {"rows.jsonl": "{}\n"}
+    assert sent(cluster)["ConfigMap"]["data"] == {"rows.jsonl": ROW}
 
 
 def test_a_spec_files_secret_may_stand_under_another_key(cluster):
@@ -551,7 +591,7 @@ def test_what_was_made_with_the_job_is_not_said_to_be_missing_until_the_operator
     monkeypatch.setattr("nhx_gym_operator.cli.watch.SEEN_SECONDS", seconds)
     cluster.write("script", {"story": [{"phase": "Pending", "conditions": UNSEEN}, {"phase": "Succeeded"}]})
     rows = tmp_path / "rows.jsonl"
-    rows.write_text("{}\n")
+    rows.write_text(ROW)
 
     result = call("submit", *FLAGS, f"--dataset={rows}", "--name=mcqa", "--wait")
 

@@ -10,6 +10,7 @@ from nhx_evals_sdk.agent_eval.runtimes.gym import GymRewardMetric
 from nhx_evals_sdk.agent_eval.runtimes.gym.dataset import materialize_dataset
 from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 
+from nhx_gym_operator.api.rows import DatasetError
 from nhx_gym_operator.evaluator.dataset import (
     Dataset,
     Subset,
@@ -19,7 +20,6 @@ from nhx_gym_operator.evaluator.dataset import (
     unusable_mounted,
 )
 from nhx_gym_operator.evaluator.rollouts import task_row
-from nhx_gym_operator.evaluator.rows import DatasetError
 from unit.evaluator_fakes import row, write_rows
 
 LABEL = "ConfigMap rows key rows.jsonl"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 from pathlib import Path
 
 from ..api.constants import API_VERSION, FILESET_KIND
 from ..api.fileset import ConfigMapSource, Purpose
+from ..api.rows import DatasetError, checked_row, read_lines
 from ..client.creation import CONFIG_MAP_BYTES, config_map
 from ..client.errors import UsageProblem
 from ..client.jobs import Body
@@ -20,9 +22,10 @@ _MOST_FILES = next(
 
 
 def rows(file: Path, job: str) -> Body:
-    """A ConfigMap with the row file, byte for byte."""
+    """A ConfigMap with the row file, byte for byte. It holds nothing that the evaluator would refuse."""
     try:
-        content = file.read_bytes()
+        with file.open("rb") as stream:
+            content = stream.read(CONFIG_MAP_BYTES + 1)
     except OSError as error:
         raise UsageProblem(
             f"--dataset: {file} cannot be read here: {error.strerror}. A file that is elsewhere is written "
@@ -30,17 +33,15 @@ def rows(file: Path, job: str) -> Body:
         ) from None
     if len(content) > CONFIG_MAP_BYTES:
         raise UsageProblem(
-            f"--dataset: {file} has {len(content):,} bytes, and a file from this machine goes into a ConfigMap, which "
-            f"holds {CONFIG_MAP_BYTES:,}. Put it on a PersistentVolumeClaim and pass pvc:CLAIM/PATH."
+            f"--dataset: {file} has more bytes than the {CONFIG_MAP_BYTES:,} of a ConfigMap, into which a file from "
+            "this machine goes. Put it on a PersistentVolumeClaim and pass pvc:CLAIM/PATH."
         )
-    if not content.strip():
-        raise UsageProblem(f"--dataset: {file} is empty.")
     try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UsageProblem(f"--dataset: line {line} of {file} is not UTF-8; save it as UTF-8.") from None
-    return config_map(rows_name(job), data={ROWS_KEY: text})
+        for _ in read_lines(io.BytesIO(content), f"--dataset: {file}", checked_row):
+            pass
+    except DatasetError as error:
+        raise UsageProblem(f"{error}.") from None
+    return config_map(rows_name(job), data={ROWS_KEY: content.decode()})
 
 
 def rows_name(job: str) -> str:

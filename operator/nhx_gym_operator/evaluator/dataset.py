@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from nhx_evals_sdk.metrics.utils import metric_type_name
 from pydantic import ValidationError
 
 from ..api.conditions import ConditionType, NoticeReason, RunReason
+from ..api.rows import DatasetError, check_row, checked_row, object_in, read_lines
 from ..api.wire.endpoints import Notice
-from .rows import DatasetError, check_row, checked_row, lines_of, object_in, unreadable
 
 _LISTED = 5
 _REWARD = GymRewardMetric()
@@ -67,7 +67,7 @@ def load_taskset(file: Path, label: str, subset: Subset) -> Dataset:
     tasks: list[AgentEvalTask] = []
     first_with: dict[str, tuple[int, AgentEvalTask]] = {}
     lines = 0
-    for number, task in lines_of(file, label, _stored_task):
+    for number, task in _lines_of(file, label, _stored_task):
         lines += 1
         line, known = first_with.setdefault(task.id, (number, task))
         if known is task:
@@ -110,7 +110,7 @@ def unusable_mounted(file: Path, root: Path, label: str) -> DatasetError | None:
         where = f"the folder {folder.relative_to(root)}" if folder != root else "the volume"
         return DatasetError(f"{label} does not exist; {where} holds {_entries(folder)}")
     except OSError as error:
-        return unreadable(label, error)
+        return _unreadable(label, error)
 
 
 def _entries(folder: Path) -> str:
@@ -182,12 +182,26 @@ def _promptless(tasks: Sequence[AgentEvalTask]) -> Notice | None:
     )
 
 
+def _lines_of[T](file: Path, label: str, read: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
+    """As `read_lines`; a file that cannot be read is refused too."""
+    try:
+        with file.open("rb") as lines:
+            yield from read_lines(lines, label, read)
+    except OSError as error:
+        raise _unreadable(label, error) from error
+
+
+def _unreadable(label: str, error: OSError) -> DatasetError:
+    words = "user 1000, as which pods run, may not" if isinstance(error, PermissionError) else error.strerror
+    return DatasetError(f"{label} cannot be read: {words}")
+
+
 def _copy_rows(file: Path, label: str, copy: Path) -> int:
     """How many rows there are; each is checked, and copied without what is not JSON around it."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     with copy.open("wb") as out:
-        for _, line in lines_of(file, label, checked_row):
+        for _, line in _lines_of(file, label, checked_row):
             out.write(line + b"\n")
             rows += 1
     return rows

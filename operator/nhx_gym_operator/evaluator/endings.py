@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 from ..api.conditions import RunReason
+from ..api.rows import DatasetError
 from ..in_pods.mounted import SecretError
 from .bucket import BucketError
 from .errors import JobFailed
 from .journal import ForeignJournal, JournalError
-from .rows import DatasetError
 from .sources.errors import StagingError
 from .trust import NoCertificates
 

@@ -1,13 +1,13 @@
-"""The lines of a dataset, each an object that NeMo Gym can read as a row. What is none is refused by file and line."""
+"""The lines of a dataset, each an object that NeMo Gym can read as a row. What is none is refused by file and line:
+by the evaluator, and by the plugin before it sends a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..api.conditions import RunReason
+from .conditions import RunReason
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE_SPACE = b" \t\r\n"
@@ -31,34 +31,25 @@ class DatasetError(ValueError):
         self.reason = reason
 
 
-def unreadable(label: str, error: OSError) -> DatasetError:
-    words = "user 1000, as which pods run, may not" if isinstance(error, PermissionError) else error.strerror
-    return DatasetError(f"{label} cannot be read: {words}")
-
-
-def lines_of[T](file: Path, label: str, read: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
-    """Number and meaning of each line that is not blank, one at a time, since a file may be large. A ValueError of
-    `read` becomes a `DatasetError` with file and line."""
+def read_lines[T](lines: Iterable[bytes], label: str, read: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
+    """Number and meaning of each line that is not blank, one at a time, since a file may be large. `label` is how
+    messages name the file. A ValueError of `read` becomes a `DatasetError` with file and line."""
     empty = True
-    try:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                # Files that were joined bring a byte-order mark each.
-                content = line.removeprefix(_BYTE_ORDER_MARK).strip(_WHITE_SPACE)
-                if not content:
-                    continue
-                if empty:
-                    _check_format(line, label)
-                empty = False
-                try:
-                    meaning = read(content)
-                except RecursionError as error:
-                    raise DatasetError(f"{label}, line {number}: nested too deeply") from error
-                except ValueError as error:
-                    raise DatasetError(f"{label}, line {number}: {error}") from error
-                yield number, meaning
-    except OSError as error:
-        raise unreadable(label, error) from error
+    for number, line in enumerate(lines, 1):
+        # Files that were joined bring a byte-order mark each.
+        content = line.removeprefix(_BYTE_ORDER_MARK).strip(_WHITE_SPACE)
+        if not content:
+            continue
+        if empty:
+            _check_format(line, label)
+        empty = False
+        try:
+            meaning = read(content)
+        except RecursionError as error:
+            raise DatasetError(f"{label}, line {number}: nested too deeply") from error
+        except ValueError as error:
+            raise DatasetError(f"{label}, line {number}: {error}") from error
+        yield number, meaning
     if empty:
         raise DatasetError(f"{label} is empty: it holds no row")
 
