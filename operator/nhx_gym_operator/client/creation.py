@@ -31,9 +31,11 @@ def create_job(kubectl: Kubectl, manifest: Body, own: Sequence[Body] = ()) -> Jo
     """The job as the API server took it; nothing that exists is overwritten. `own` is what it names and what goes with
     it, in its namespace.
 
-    Those come after the job, which waits for them: only then is there an owner. If one of them cannot be made, or
-    Ctrl-C or SIGTERM comes before all are, the job is taken back: it would wait for them in vain. Raises UserError with
-    what to change, and KeyboardInterrupt with a note on what became of the job.
+    Those come after the job, which waits for them: only then is there an owner. Made before it, they would stay for
+    ever where a client dies between, and giving them their owner later takes a right to change them that a user need
+    not have. So the job's first event may say that they are missing. If one of them cannot be made, or Ctrl-C or
+    SIGTERM comes before all are, the job is taken back: it would wait for them in vain. Raises UserError with what to
+    change, and KeyboardInterrupt with a note on what became of the job.
     """
     kubectl = kubectl.apart()
     with interrupts.held() as check:
