@@ -193,6 +193,8 @@ GYM = {
         from nemo_gym.openai_utils import create_response
         _ROLLOUT_PATH_RE = re.compile("^/ng-rollout/(?P<rollout_id>[^/]+)(?P<rest>/.*)$")
         class _CaptureMiddleware:
+            def __init__(self, app):
+                self._app = app
             async def __call__(self, scope, receive, send):
                 await create_response()
     """,
@@ -209,7 +211,7 @@ def served(directory: Path, path: str, gym: dict[str, str] = GYM) -> subprocess.
     code = f"""
 import asyncio
 from nemo_gym.base_responses_api_model import _CaptureMiddleware
-asyncio.run(_CaptureMiddleware()({{"type": "http", "path": {path!r}}}, None, None))
+asyncio.run(_CaptureMiddleware(None)({{"type": "http", "path": {path!r}}}, None, None))
 """
     environment = {**os.environ, "PYTHONPATH": search_path(str(directory))}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)

@@ -1,11 +1,18 @@
-"""Makes Gym's model servers say which rollout a call is of. Python imports this as each of Gym's processes starts.
+"""Makes Gym's model servers say which rollout a call is of, and capture each call before its caller has the answer.
+Python imports this as each of Gym's processes starts.
 
 NeMo Gym 0.5.0's agents call a model server under `/ng-rollout/<id>`, and the server's `_CaptureMiddleware` strips that
 prefix before it calls the model, which so never learns the id. Here the id stays in Gym's own context variable
 (`nemo_gym.rollout_correlation`) while such a request is served, and goes with each call upstream as a header.
 
+That middleware means to hold the end of an answer back until the call is on disk. But another one within it
+(`setup_session_middleware` in `nemo_gym/server_utils.py`) makes two parts of an answer, the whole body and an empty
+end, and a client that was told the length does not wait for the second: a rollout could end before its last call was
+captured. Here such a body stays one part.
+
 It imports nothing of this project, since a Gym beside the evaluator has an interpreter of its own. Where Gym is not as
-expected, calls carry no header: the evaluator then tells them apart by less, and says so where that is not enough.
+expected, calls carry no header or may be captured late: the evaluator then tells them apart by less, or has none of a
+rollout, and says so.
 """
 
 import importlib.util
@@ -29,6 +36,38 @@ def _keep_rollout(models):
     models._CaptureMiddleware.__call__ = serve_in_context
 
 
+def _capture_first(models):
+    begin = models._CaptureMiddleware.__init__
+
+    def begin_with_whole_bodies(self, app, *args, **options):
+        begin(self, _whole_bodies(app), *args, **options)
+
+    models._CaptureMiddleware.__init__ = begin_with_whole_bodies
+
+
+def _whole_bodies(app):
+    """The ASGI application, of whose answers each that states its length has one part. Streams pass as they come."""
+
+    async def serve(scope, receive, send):
+        parts = None
+
+        async def send_whole(message):
+            nonlocal parts
+            if message["type"] == "http.response.start":
+                stated = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+                parts = [] if stated else None
+            if message["type"] != "http.response.body" or parts is None:
+                await send(message)
+                return
+            parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                await send({**message, "body": b"".join(parts)})
+
+        await app(scope, receive, send_whole)
+
+    return serve
+
+
 def _send_rollout(client):
     from nemo_gym.rollout_correlation import current_rollout_id
 
@@ -47,14 +86,19 @@ class _Changed:
     """A finder that changes two of Gym's modules as they are imported."""
 
     def __init__(self):
+        unnamed = "will not say their rollout"
         self.changes = {
-            "nemo_gym.base_responses_api_model": _keep_rollout,
-            "nemo_gym.openai_utils": _send_rollout,
+            "nemo_gym.base_responses_api_model": {
+                _keep_rollout: unnamed,
+                _capture_first: "may be captured after their answer",
+            },
+            "nemo_gym.openai_utils": {_send_rollout: unnamed},
         }
+        """By module; of each change, what becomes of model calls without it."""
 
     def find_spec(self, name, path=None, target=None):
-        change = self.changes.pop(name, None)
-        if change is None:
+        changes = self.changes.pop(name, None)
+        if changes is None:
             return None
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
@@ -62,10 +106,11 @@ class _Changed:
 
             def run_and_change(module):
                 run(module)
-                try:
-                    change(module)
-                except Exception as error:
-                    print(f"model calls of {name} will not say their rollout: {error!r}", file=sys.stderr)
+                for change, without in changes.items():
+                    try:
+                        change(module)
+                    except Exception as error:
+                        print(f"model calls of {name} {without}: {error!r}", file=sys.stderr)
 
             spec.loader.exec_module = run_and_change
         return spec
