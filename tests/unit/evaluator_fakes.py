@@ -129,6 +129,8 @@ class FakeHost:
     """Its model server says which rollout a call is of, as `in_gym/sitecustomize.py` makes Gym's do."""
     captures: bool = True
     """Its results hold what the model server answered, as Gym's captures do."""
+    uncaptured: set[tuple[int, int]] = field(default_factory=set)
+    """Rollouts whose results come without any model call."""
     marks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What else the result of a row holds, by its expected answer."""
     die_on: set[tuple[int, int]] = field(default_factory=set)
@@ -248,8 +250,10 @@ class FakeHost:
                 "output": [{"type": "message", "content": text}],
                 "usage": {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120},
             },
-            "_nhx_model_calls": [{"request": messages, "response_raw": body.decode() if self.captures else text}],
         }
+        if (example["_ng_task_index"], example["_ng_rollout_index"]) not in self.uncaptured:
+            call = {"request": messages, "response_raw": body.decode() if self.captures else text}
+            result["_nhx_model_calls"] = [call]
         return {"results": [result]}
 
     async def _aggregate(self, request: web.Request) -> web.Response:

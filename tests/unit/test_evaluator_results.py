@@ -234,6 +234,25 @@ async def test_a_second_attempts_bundle_has_the_model_calls_of_the_first(tmp_pat
         assert any("model_calls" in (entry["ref"] or "") for entry in trial["evidence"]["descriptors"].values())
 
 
+async def test_a_rollout_whose_model_calls_nobody_captured_is_named(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].uncaptured = {(2, 1)}
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+    assert (outcome.state, outcome.degraded) == ("Complete", [])
+    (warning,) = outcome.warnings
+    assert "gym_run/model_calls lacks 1 of 6 rollouts" in warning and "answered them: 2-1. " in warning
+    assert not (bundle(w.paths) / "gym_run/model_calls/2-1.capture.jsonl").exists()
+    assert "answered them: 2-1. " in (bundle(w.paths) / "report.html").read_text()
+
+
+async def test_of_many_rollouts_without_model_calls_the_first_are_named(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.hosts[0].uncaptured = {(task, repeat) for task in range(3) for repeat in range(2)}
+        outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
+    (warning,) = outcome.warnings
+    assert "lacks 6 of 6 rollouts" in warning and "answered them: 0-0, 0-1, 1-0, 1-1, 2-0, …. " in warning
+
+
 async def test_gyms_reward_is_dropped_and_a_single_number_has_no_mean(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         await finish(w.evaluation(w.plan(ROWS)), *w.hosts)

@@ -151,6 +151,7 @@ class Evaluation:
         for key in runner.unreadable:
             self.progress.taken_back(journal.results.reward(key) or 0.0)
         self.progress.stage = Stage.DONE
+        self._report.warnings += runner.warnings()
         return self._report.ended(
             summary, runner.failures(), stopped=collection.stopped, lacks=collection.lacks, end=end
         )

@@ -25,6 +25,7 @@ from nhx_evals_sdk.agent_eval.trials import AgentEvalTrial, RunnerInfo, TrialErr
 from nhx_evals_sdk.values.results import AggregateScore
 
 from ..api.constants import Placement
+from ..api.wire.mounts import GYM_RUN
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
 from . import gym_files
@@ -37,6 +38,7 @@ ROLLOUTS_AT_ONCE = 500
 """Of each, the SDK needs some 35 KiB while it scores them and writes them down."""
 BYTES_AT_ONCE = 32 << 20
 """Of their results in the journal, of which the SDK holds several copies. A larger result is scored alone."""
+UNCAPTURED_SHOWN = 5
 USAGE = "model_usage.jsonl"
 """In the bundle, beside the SDK's files: what the gateway counted, a line for each rollout."""
 
@@ -58,6 +60,8 @@ class JournaledGymRunner:
         self.unrecorded = NOT_COLLECTED
         self.unreadable: dict[RolloutKey, Failure] = {}
         """Of rollouts whose results the SDK cannot read: failures, though the journal has a reward for each."""
+        self._uncaptured: set[RolloutKey] = set()
+        """Of those with a result: a model answered them, and the bundle has none of their calls."""
         self._plan = plan
         self._journal = journal
         self._directory = directory
@@ -166,12 +170,28 @@ class JournaledGymRunner:
                 if rollout.key in self._journal.results and rollout.key not in self.unreadable:
                     result = self._without_calls(self._journal.results[rollout.key])
                     used = result.pop(MODEL_USAGE, {})
+                    captured = (self._model_calls / str(capture_filename(result))).exists()
+                    if not captured and any(each.get("calls") for each in used.values()):
+                        self._uncaptured.add(rollout.key)
                     results.write(json_line(result))
                 else:
                     failure = self._failure(rollout.key)
                     used = failure.model_usage
                     failures.write(json_line(_failure_row(rollout, failure)))
                 usages.write(json_line({**_identity(rollout), "task_id": rollout.task_id, "models": used}))
+
+    def warnings(self) -> list[str]:
+        """What the bundle lacks though nothing failed: model calls, by the names of their rollouts."""
+        if not self._uncaptured:
+            return []
+        number = len(self._uncaptured)
+        names = [f"{key.task}-{key.rollout}" for key in sorted(self._uncaptured)[:UNCAPTURED_SHOWN]]
+        more = ", …" if number > len(names) else ""
+        return [
+            f"{GYM_RUN}/{self._model_calls.name} lacks {number} of {len(self._rollouts)} rollouts, though a model "
+            f"answered them: {', '.join(names)}{more}. Gym captured none of their calls, or more than is taken; their "
+            "rewards and counted tokens stand"
+        ]
 
     def failures(self) -> list[Failure]:
         """Why each rollout without a score has none."""
