@@ -7,8 +7,8 @@ import pytest
 from nhx_gym_operator.api.fileset import FileSetSpec
 from nhx_gym_operator.controller.act import REAPPLY_SECONDS, ActionRefused, Actor
 from nhx_gym_operator.controller.caches import Caches
+from nhx_gym_operator.controller.differences import merge_patch
 from nhx_gym_operator.controller.kube import JOBS, PODS, ApiError
-from nhx_gym_operator.controller.manifests import merge_patch
 from nhx_gym_operator.controller.observation import Apply, Create, CreateTogether, DeleteJob, DeletePod
 from nhx_gym_operator.workloads import network, pods, secrets, storage
 from nhx_gym_operator.workloads.workload import StagedFiles

@@ -16,8 +16,8 @@ from typing import Any
 from ..api.conditions import PodReason
 from ..api.constants import JOB_UID_LABEL
 from .caches import Caches
+from .differences import merge_patch
 from .kube import JOBS, PODS, SECRETS, SERVICES, ApiError, KubeClient, resource_of
-from .manifests import merge_patch
 from .observation import Action, Apply, Create, CreateTogether, DeleteJob, DeletePod
 
 Manifest = dict[str, Any]

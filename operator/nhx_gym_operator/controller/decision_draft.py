@@ -8,13 +8,13 @@ from enum import StrEnum
 from ..api.conditions import EXPECTED_WHILE_FALSE, ConditionType, RunReason, explaining
 from ..api.job import AgentEvalJob
 from .clock import format_time
-from .draft import StatusDraft
 from .inputs import Missing
 from .observation import Action, Decision, PodsRefused, ProgressSource
 from .policies.deadlines import Deadline, until
 from .policies.job_deadlines import JobDeadline
 from .policies.phase import phase
 from .staging_reports import StagingReport
+from .status_draft import StatusDraft
 
 INPUTS_RETRY_SECONDS = 5.0
 

@@ -14,7 +14,7 @@ from ..api.wire.plans import STAGE_PLAN_ENV, StagePlan
 from ..api.wire.reports import Staged
 from ..workloads.podspec import plan_in
 from . import podview
-from .draft import StatusDraft
+from .status_draft import StatusDraft
 
 Manifest = dict[str, Any]
 

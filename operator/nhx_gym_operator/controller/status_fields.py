@@ -23,7 +23,7 @@ from ..api.wire.reports import Aggregate, Outcome
 from ..workloads import storage
 from ..workloads.workload import Workload
 from . import podview
-from .draft import StatusDraft
+from .status_draft import StatusDraft
 
 Manifest = dict[str, Any]
 

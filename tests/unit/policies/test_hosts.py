@@ -8,8 +8,8 @@ from nhx_gym_operator.api.pod_rules import POD_SECURITY
 from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.controller.attempt import Attempt
-from nhx_gym_operator.controller.draft import StatusDraft
 from nhx_gym_operator.controller.policies import hosts, sandbox_lacks
+from nhx_gym_operator.controller.status_draft import StatusDraft
 from support import stuck
 from support.controller_values import (
     CREATED,

@@ -3,8 +3,8 @@
 import pytest
 
 from nhx_gym_operator.controller.attempt import Attempt
-from nhx_gym_operator.controller.draft import StatusDraft
 from nhx_gym_operator.controller.policies import lost_attempt, nodes
+from nhx_gym_operator.controller.status_draft import StatusDraft
 from support.controller_values import (
     NOW,
     accepted_status,

@@ -5,8 +5,8 @@ import pytest
 from nhx_gym_operator.api.outcome import encode_outcome
 from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.controller.attempt import Attempt
-from nhx_gym_operator.controller.draft import StatusDraft
 from nhx_gym_operator.controller.policies import running
+from nhx_gym_operator.controller.status_draft import StatusDraft
 from support.controller_values import (
     NOW,
     accepted_status,

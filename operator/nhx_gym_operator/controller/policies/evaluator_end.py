@@ -9,7 +9,7 @@ from ...api.constants import CONTAINER_EVALUATE
 from ...api.outcome import OutcomeError, decode_outcome
 from ...api.wire.reports import Outcome
 from .. import podview
-from ..draft import StatusDraft
+from ..status_draft import StatusDraft
 
 Manifest = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 from ...api.constants import Placement
 from ...workloads import network, storage
 from ...workloads.workload import Workload
-from ..manifests import contains, equals
+from ..differences import contains, equals
 from ..observation import Apply, Observation
 from . import hosts
 

@@ -13,8 +13,8 @@ from ...api.conditions import ConditionType, PodReason
 from .. import podview
 from ..attempt import Attempt
 from ..clock import format_time, parse_time
-from ..draft import StatusDraft
 from ..settings import Timeouts
+from ..status_draft import StatusDraft
 from . import deadlines, sandbox_lacks
 
 Manifest = dict[str, Any]

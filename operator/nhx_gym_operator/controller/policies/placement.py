@@ -10,11 +10,11 @@ from ...api.conditions import AcceptedReason, ConditionType
 from ...api.constants import Isolation, Placement
 from ...api.job import JobSpec
 from ...api.status import MAX_PLACEMENT_REASON
-from ..draft import StatusDraft
 from ..inputs import Missing
 from ..measuring.findings import Standing, State
 from ..observation import JobRefused
 from ..settings import Sandbox, SandboxMode
+from ..status_draft import StatusDraft
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from ...api.constants import CONTAINER_EVALUATE
 from ...api.wire.endpoints import Stage
 from .. import podview
 from ..attempt import Attempt
-from ..draft import StatusDraft
 from ..observation import Observation
+from ..status_draft import StatusDraft
 from . import restarts
 
 _WORDS = {

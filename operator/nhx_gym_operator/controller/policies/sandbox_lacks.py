@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from ...api.conditions import ConditionType, SandboxReason
-from ..draft import StatusDraft
+from ..status_draft import StatusDraft
 
 
 def show(draft: StatusDraft, reason: StrEnum, message: str) -> None:

@@ -11,8 +11,8 @@ from ...api.conditions import RunReason
 from .. import attempt as attempts
 from .. import podview, status_fields
 from ..attempt import Attempt
-from ..draft import StatusDraft
 from ..observation import Observation
+from ..status_draft import StatusDraft
 from . import evaluator_end, job_deadlines, recorded
 
 

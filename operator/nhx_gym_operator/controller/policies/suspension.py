@@ -9,8 +9,8 @@ from __future__ import annotations
 from ...api.conditions import ConditionType, RunReason
 from .. import status_fields
 from ..attempt import Attempt
-from ..draft import StatusDraft
 from ..observation import Observation
+from ..status_draft import StatusDraft
 from . import recorded, stop
 
 _OF_PODS = (ConditionType.STAGED, ConditionType.SANDBOX_READY, ConditionType.RUNNING)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nhx_gym_operator.controller.manifests import contains, equals
+from nhx_gym_operator.controller.differences import contains, equals
 from nhx_gym_operator.workloads import network
 from support.controller_values import workload
 
