@@ -17,7 +17,7 @@ from ..api.conditions import PodReason
 from ..api.constants import JOB_UID_LABEL
 from .caches import Caches
 from .differences import merge_patch
-from .kube import JOBS, PODS, SECRETS, SERVICES, ApiError, KubeClient, resource_of
+from .kube import JOBS, PODS, SECRETS, SERVICES, ApiError, KubeClient, find, resource_of
 from .observation import Action, Apply, Create, CreateTogether, DeleteJob, DeletePod
 
 Manifest = dict[str, Any]
@@ -169,12 +169,7 @@ class Actor:
 
     async def _existing(self, manifest: Manifest) -> Manifest | None:
         metadata = manifest["metadata"]
-        try:
-            return await self._api.get(resource_of(manifest), metadata["namespace"], metadata["name"])
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
+        return await find(self._api, resource_of(manifest), metadata["namespace"], metadata["name"])
 
     def _check_ours(self, live: Manifest, manifest: Manifest) -> None:
         if not _same_owner(live["metadata"], manifest["metadata"]):

@@ -275,6 +275,16 @@ class KubeClient:
         return deep_json.loads(data, trimmed)
 
 
+async def find(api: KubeClient, resource: Resource, namespace: str | None, name: str) -> Manifest | None:
+    """The object; None if there is none of that name."""
+    try:
+        return await api.get(resource, namespace, name)
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
+
+
 def _segment(name: str) -> str:
     """A name as one part of a path. What would be more than one is no object's name (client-go's
     `IsValidPathSegmentName`): with the operator's rights, it would lead a job into another namespace."""

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from . import clock
-from .kube import LEASES, ApiError, KubeClient
+from .kube import LEASES, ApiError, KubeClient, find
 from .settings import LeaseSettings, SettingsError
 
 Manifest = dict[str, Any]
@@ -114,12 +114,7 @@ class Leadership:
         return seen[0] not in ("", self._identity) and self._monotonic() < self._seen_at + lasts
 
     async def _find(self) -> Manifest | None:
-        try:
-            return await self._api.get(LEASES, self._settings.namespace, self._settings.name)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
+        return await find(self._api, LEASES, self._settings.namespace, self._settings.name)
 
     def _lease(self, live: Manifest | None, *, holder: str) -> Manifest:
         """The Lease to write; over `live` only if that is still what is stored."""

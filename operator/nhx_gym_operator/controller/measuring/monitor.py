@@ -14,7 +14,7 @@ from ...api.constants import MEASUREMENT_LABEL, MEASUREMENT_OF_SANDBOX, Isolatio
 from ...workloads.canary import Canary
 from .. import clock, events, metrics, podview
 from ..inputs import InputReader
-from ..kube import CONFIG_MAPS, EVENTS, NODES, POD_EVENT_FIELDS, PODS, ApiError, KubeClient, Resource
+from ..kube import CONFIG_MAPS, EVENTS, NODES, POD_EVENT_FIELDS, PODS, ApiError, KubeClient, find
 from ..observation import Apply, Create, DeletePod, PodEvent
 from ..settings import CanarySettings, Installation, SandboxMode
 from . import findings as found
@@ -132,7 +132,7 @@ class Monitor:
                 metrics.SANDBOX.tried(self._findings.tried_at)
 
     async def _scene(self, settings: CanarySettings, canary: Canary) -> Scene:
-        listener, client = [await self._find(PODS, canary.namespace, name) for name in names(canary)]
+        listener, client = [await find(self._api, PODS, canary.namespace, name) for name in names(canary)]
         node, unreadable = await self._node(client)
         waiting = [pod for pod in (listener, client) if pod is not None and not _has_begun(pod)]
         complaints = [event for pod in waiting for event in await self._complaints(pod)]
@@ -188,7 +188,7 @@ class Monitor:
 
     async def _is_gone(self, node: str) -> bool:
         try:
-            return await self._find(NODES, None, node) is None
+            return await find(self._api, NODES, None, node) is None
         except ApiError as error:
             if error.forbidden:
                 return False
@@ -197,16 +197,8 @@ class Monitor:
     async def _config_map(self, settings: CanarySettings) -> Manifest:
         """The chart makes it, so that Helm removes it, and with it all that it owns. One that somebody deleted is made
         again."""
-        live = await self._find(CONFIG_MAPS, settings.namespace, settings.name)
+        live = await find(self._api, CONFIG_MAPS, settings.namespace, settings.name)
         return live or await self._api.apply(_config_map_of(settings, {}))
-
-    async def _find(self, resource: Resource, namespace: str | None, name: str) -> Manifest | None:
-        try:
-            return await self._api.get(resource, namespace, name)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
 
     async def _perform(self, step: Step) -> bool:
         """True if the API server would not make a pod."""

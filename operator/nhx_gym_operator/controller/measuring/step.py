@@ -28,7 +28,7 @@ from ...workloads.canary import Canary, Turn
 from .. import podview
 from ..clock import format_time, parse_time, seconds_since
 from ..observation import Apply, Create, DeletePod, PodEvent
-from ..policies import podproblems
+from ..policies import cleanup, podproblems
 from . import kernels
 from .findings import RETRY_SECONDS, Findings, Verdict, due_at, merged, unmeasured
 from .kernels import NodeKernel
@@ -86,7 +86,7 @@ def next_step(scene: Scene, now: datetime) -> Step:
             why = f"pod {podview.name(pod)!r} in namespace {scene.canary.namespace!r} is in the way; remove it"
             return Step((), _placed(scene, unmeasured(scene.canary.subject, now, why)), RETRY_SECONDS)
     if any(podview.is_terminating(pod) or _is_of_another_measurement(pod, scene) for pod in pods):
-        return Step(_deletions(pods))
+        return Step(cleanup.of_all(pods))
     if scene.refused:
         return _conclude(scene, _refused(scene, now))
     if not pods:
@@ -154,7 +154,7 @@ def _tell(scene: Scene, pod: Manifest, trouble: str, now: datetime) -> Step:
 
 def _conclude(scene: Scene, found: Findings) -> Step:
     pods = [pod for pod in (scene.listener, scene.client) if pod is not None]
-    return Step(_deletions(pods), _placed(scene, found))
+    return Step(cleanup.of_all(pods), _placed(scene, found))
 
 
 def _placed(scene: Scene, found: Findings) -> Findings:
@@ -250,14 +250,6 @@ def _end(pod: Manifest) -> str:
 
 def _policies(scene: Scene, *, shut: bool) -> tuple[Apply, ...]:
     return tuple(Apply(policy) for policy in canaries.policies(scene.canary, shut=shut))
-
-
-def _deletions(pods: list[Manifest]) -> tuple[DeletePod, ...]:
-    return tuple(
-        DeletePod(pod["metadata"]["namespace"], podview.name(pod), podview.uid(pod))
-        for pod in pods
-        if not podview.is_terminating(pod)
-    )
 
 
 def names(canary: Canary) -> tuple[str, str]:

@@ -39,7 +39,12 @@ def of_finished(observation: Observation, now: datetime) -> tuple[tuple[DeletePo
 
 def of_deleted(observation: Observation) -> tuple[DeletePod, ...]:
     """A job that is being deleted stops at once, even where a finalizer holds the job itself."""
-    return tuple(deletion(pod) for pod in observation.pods if not podview.is_terminating(pod))
+    return of_all(observation.pods)
+
+
+def of_all(pods: Iterable[Manifest]) -> tuple[DeletePod, ...]:
+    """The deletions of those that were not told to end."""
+    return tuple(deletion(pod) for pod in pods if not podview.is_terminating(pod))
 
 
 def of_unended(observation: Observation) -> tuple[list[Manifest], list[DeletePod]]:
