@@ -143,19 +143,20 @@ class _Decider:
     # The run
 
     def _run(self, attempt: Attempt) -> None:
-        ended = evaluator_end.final_outcome(attempts.last_evaluator(self.observation, attempt))
         if attempt.number == 0 or (attempt.evaluator is None and attempt.number > (self.job.status.attempt or 0)):
             # Never complete so far; a host alone is what an interrupted start left.
             self.pod_maker.start(max(1, attempt.number))
             return
         self._show(attempt)
-        if not self._is_over(attempt):
+        is_over = self._is_over(attempt)
+        if not is_over:
             self.draft.data.pop("nextAttemptTime", None)
             # An operator that made the pods may not have lived to say so.
             placement.show_accepted(self.draft)
-        if ended and (stop.has_its_own_end(attempt) or not self._is_over(attempt)):
+        ended = evaluator_end.final_outcome(attempts.last_evaluator(self.observation, attempt))
+        if ended and (stop.has_its_own_end(attempt) or not is_over):
             self._conclude(attempt, ended)
-        elif self._is_over(attempt):
+        elif is_over:
             self._follow(attempt)
         elif fault := self._fault(attempt):
             self.draft.fail(*fault)
@@ -189,6 +190,8 @@ class _Decider:
             self.draft.set(ConditionType.SANDBOX_READY, False, fault.reason, fault.message)
             return fault.reason, fault.message
         return None
+
+    # An attempt that is lost
 
     def _after_loss(self, attempt: Attempt, loss: str) -> None:
         """It may have come to an end that nobody saw: what the evaluator kept is read before anything is judged."""
@@ -274,6 +277,8 @@ class _Decider:
         if late:
             words = f"{lost_attempt.unreported(late)}; attempt {attempt.number + 1} follows once it is gone"
             self._show_loss(RunReason.EVALUATOR_LOST, words + until)
+
+    # A job whose pods are to end
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
         self._show(attempt)
