@@ -30,7 +30,8 @@ class World:
         """Raises CommandError with the failed command's words."""
         self._remove_namespaces(*_own_namespaces())
         with ThreadPoolExecutor(len(INSTALLATIONS)) as pool:
-            cluster.apply(*(manifests.restricted_namespace(name) for name in _own_namespaces()))
+            every = (*_own_namespaces(), GVISOR.namespace)
+            cluster.apply(*(manifests.restricted_namespace(name) for name in every))
             models = pool.submit(self._serve_models)
             self._before[GVISOR.release] = installations.install(GVISOR, self.session)
             others = [pool.submit(installations.install, other, self.session) for other in (RUNC, COLOCATED)]
