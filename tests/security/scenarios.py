@@ -7,7 +7,7 @@ import json
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ FORGED = ("index", "nan", "infinity", "tokens", "nesting", "escapes", "log")
 """Answers of `app.py`, a row each."""
 LAST = "init"
 """Of `attacks.py` too. Under gVisor the host ends with it, and the row has no answer."""
+ROWS = (*GROUPS, *FORGED, LAST)
 REFUSED_ROWS = ("secrets", "evaluator")
 """Rows over which the gateway refuses a model call: no reward may stand on such a one."""
 UNREAL_ROWS = ("nan", "infinity", "nesting", "escapes")
@@ -44,7 +45,7 @@ TOKEN = "/var/run/secrets/nhx/tokens/host"
 KEY_PATTERN = "sk-e2e-[0-9a-f]{24}"
 RUNTIMES = {"gvisor": (GVISOR, "gvisor"), "runc": (RUNC, None)}
 START_SECONDS = 500
-LOST_SECONDS = 240
+LOST_SECONDS = 300
 LOG_SECONDS = 3
 """Until a line that a pod has printed is in its log."""
 EVICTED_SECONDS = 300
@@ -65,6 +66,8 @@ class HostileRun(Run):
     expected: dict[str, list[str]] = field(kw_only=True)
     """What they had heard before either was let loose."""
     model_key: str = field(kw_only=True)
+    tokens: dict[str, str] = field(kw_only=True)
+    """The host's of each of the two jobs, by runtime."""
 
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -74,9 +77,23 @@ class HostileRun(Run):
         finished = self.bundle / "gym_run/rollouts.jsonl"
         if finished.exists():
             return {row["attack"]: row for row in rows_of(finished)}
-        # A cancelled job leaves its journal.
+        return {record["result"]["attack"]: record["result"] for record in self._journal("result")}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The class of each failed rollout, by the row's attack."""
+        if self.bundle is None:
+            raise AssertionError("the run has no bundle")
+        finished = self.bundle / "gym_run/rollouts_failures.jsonl"
+        if finished.exists():
+            return {ROWS[row["_ng_task_index"]]: row["_ng_failure_class"] for row in rows_of(finished)}
+        return {ROWS[record["task"]]: record["failure_class"] for record in self._journal("failure")}
+
+    def _journal(self, kind: str) -> list[dict[str, Any]]:
+        """What a cancelled job leaves."""
+        assert self.bundle
         records = [line["record"] for line in rows_of(self.bundle / "journal.jsonl")]
-        return {record["result"]["attack"]: record["result"] for record in records if record["kind"] == "result"}
+        return [record for record in records if record["kind"] == kind]
 
     @property
     def evaluator_log(self) -> str:
@@ -120,7 +137,7 @@ def hostile(world: World) -> dict[str, HostileRun]:
     jobs = {name: _job(place.jobs) for name, (place, _) in RUNTIMES.items()}
     for job in jobs.values():
         namespace = job["metadata"]["namespace"]
-        cluster.apply(*_inputs(namespace), _rows(namespace, [*GROUPS, *FORGED, LAST]), job)
+        cluster.apply(*_inputs(namespace), _rows(namespace, ROWS), job)
     pods = {name: _running_pods(world, job) for name, job in jobs.items()}
     boxes = {name: _sandbox(*pair) for name, pair in pods.items()}
     tokens = {name: Inside.of(host).says(f"cat {TOKEN}").strip() for name, (_, host) in pods.items()}
@@ -148,6 +165,7 @@ def hostile(world: World) -> dict[str, HostileRun]:
         name: HostileRun(
             run.job, run.states, run.pods, run.logs, run.bundle, run.facts,
             own=boxes[name], probed=probed[name], heard=heard, expected=before, model_key=world.model_key,
+            tokens=tokens,
         )
         for name, run in ended.items()
     }  # fmt: skip
@@ -171,7 +189,7 @@ def _job(namespace: str) -> Object:
     return job
 
 
-def _rows(namespace: str, attacks: list[str]) -> Object:
+def _rows(namespace: str, attacks: Sequence[str]) -> Object:
     rows = [
         {"responses_create_params": {"input": [{"role": "user", "content": f"hostile row {attack}"}]}, "attack": attack}
         for attack in attacks

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
-from security.scenarios import FAILED_ROWS, FORGED, GROUPS, REFUSED_ROWS, HostileRun
+from security.scenarios import FAILED_ROWS, REFUSED_ROWS, ROWS, HostileRun
+from support.job_watch import condition
 
-ROWS = len(GROUPS) + len(FORGED) + 1
 OWN_CALLS = 1
 """`key-from-the-gateway` makes one that is in order."""
 TOKENS_OF_A_CALL = 120
@@ -71,13 +72,12 @@ def test_refusals_stand_in_the_evaluators_log_without_a_token(attacked: HostileR
     assert "Bearer" not in log
 
 
-def test_calls_that_reached_the_model_are_counted_the_environments_own_too(
-    hostile: dict[str, HostileRun],
-) -> None:
-    usage = hostile["runc"].status["usage"]
+def test_calls_that_reached_the_model_are_counted_the_environments_own_too(attacked: HostileRun) -> None:
+    usage = attacked.status["usage"]
     assert set(usage) == {"policy"}
     calls = usage["policy"]["calls"]
-    assert calls >= ROWS + OWN_CALLS
+    # A row asks the model before it attacks, so that also the last one has, which ends its host under gVisor.
+    assert calls >= len(ROWS) + OWN_CALLS
     assert usage["policy"]["totalTokens"] == calls * TOKENS_OF_A_CALL
 
 
@@ -85,9 +85,12 @@ def test_a_rollout_over_which_a_model_call_was_refused_has_no_reward(attacked: H
     assert not set(REFUSED_ROWS) & attacked.rows.keys()
 
 
-def test_the_job_tells_how_it_ended_row_by_row(hostile: dict[str, HostileRun]) -> None:
-    status = hostile["runc"].status
-    progress = status["progress"]
-    assert (progress["done"], progress["failed"]) == (ROWS - len(FAILED_ROWS), len(FAILED_ROWS))
-    degraded = next(entry for entry in status["conditions"] if entry["type"] == "Degraded")
-    assert degraded["status"] == "True"
+def test_the_job_tells_how_many_rows_failed_in_which_class(hostile: dict[str, HostileRun]) -> None:
+    run = hostile["runc"]
+    progress = run.status["progress"]
+    assert (progress["done"], progress["failed"]) == (len(ROWS) - len(FAILED_ROWS), len(FAILED_ROWS))
+    degraded = condition(run.job, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "RolloutsMissing")
+    assert f"{len(ROWS) - len(FAILED_ROWS)} of {len(ROWS)} rollouts have a reward" in degraded["message"]
+    for kind, count in Counter(run.failures.values()).items():
+        assert f"{count} {kind} (“" in degraded["message"]

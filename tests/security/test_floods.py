@@ -32,7 +32,10 @@ def test_a_memory_flood_ends_its_own_pod(floods: dict[str, dict[str, Flood]], ru
     flood = floods[runtime]["memory"]
     assert not flood.survived
     assert flood.pod["status"]["phase"] == "Failed"
-    assert max((said.get("bytes", 0) for said in flood.said), default=0) <= FLOOD_MEMORY_BYTES
+    (container,) = flood.pod["status"]["containerStatuses"]
+    # Under gVisor it is the kernel of its own that is ended, of which the container's status need not tell why.
+    assert container["state"]["terminated"]["reason"] == "OOMKilled" or runtime == "gvisor", flood.pod["status"]
+    assert FLOOD_MEMORY_BYTES / 2 <= max(said.get("bytes", 0) for said in flood.said) <= FLOOD_MEMORY_BYTES
 
 
 @RUNTIME

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from e2e.runs import rows_of, strict_json
-from security.scenarios import FAILED_ROWS, FORGED, GROUPS, LAST, HostileRun
+from e2e.runs import strict_json
+from security.scenarios import FAILED_ROWS, LAST, ROWS, UNREAL_ROWS, HostileRun
 
-ROWS = [*GROUPS, *FORGED, LAST]
 HONEST = [row for row in ROWS if row not in (*FAILED_ROWS, "index")]
 MEAN = (0.25 * len(HONEST) + 1.0) / (len(HONEST) + 1)
 """Of `app.REWARD`, and the row that claims another's index with a reward of its own, which it may give itself."""
@@ -52,17 +51,19 @@ def test_a_rollout_is_recorded_as_the_one_that_was_asked_for(attacked: HostileRu
     assert {*HONEST, "index"} - recorded.keys() <= {LAST}
 
 
-def test_what_is_no_answer_is_a_failed_trial_and_no_zero(hostile: dict[str, HostileRun]) -> None:
-    run = hostile["runc"]
-    assert run.bundle
-    failures = rows_of(run.bundle / "gym_run/rollouts_failures.jsonl")
-    assert sorted(ROWS[row["_ng_task_index"]] for row in failures) == sorted(FAILED_ROWS)
-    reward = run.aggregates["gym_reward.reward"]
+def test_what_is_no_answer_is_a_failed_trial(attacked: HostileRun) -> None:
+    assert attacked.failures.keys() - {LAST} == set(FAILED_ROWS)
+    assert {attacked.failures[row] for row in UNREAL_ROWS} == {"environment"}
+    assert not attacked.rows.keys() & set(FAILED_ROWS)
+
+
+def test_what_is_no_answer_is_no_zero_in_a_finished_jobs_mean(hostile: dict[str, HostileRun]) -> None:
+    reward = hostile["runc"].aggregates["gym_reward.reward"]
     assert reward["value"] == pytest.approx(MEAN) and reward["count"] == len(HONEST) + 1
 
 
-def test_tokens_are_those_that_the_gateway_counted(hostile: dict[str, HostileRun]) -> None:
-    assert hostile["runc"].status["usage"]["policy"]["totalTokens"] < 10_000
+def test_tokens_are_those_that_the_gateway_counted(attacked: HostileRun) -> None:
+    assert 0 < attacked.status["usage"]["policy"]["totalTokens"] < 10_000
 
 
 def test_an_environments_aggregates_stand_beside_ours_under_gyms_name(hostile: dict[str, HostileRun]) -> None:

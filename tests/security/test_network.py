@@ -4,13 +4,13 @@ proxy to the one host that the job may reach."""
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from e2e.installations import ALLOWED
 from e2e.runs import rows_of
 from security.scenarios import HostileRun
+from support.job_watch import is_true
 
 OPEN_TO_ALL = {
     "api-server-service", "api-server-node", "kubelet", "node-port", "another-pod", "another-service",
@@ -86,6 +86,6 @@ def test_no_packets_of_ones_own_making(attacked: HostileRun) -> None:
     assert "opened" not in attacked.saw("raw-socket").values()
 
 
-def test_an_attacked_job_still_says_that_its_sandbox_was_checked(hostile: dict[str, HostileRun]) -> None:
-    run: Any = hostile["runc"]
-    assert run.status["placement"] == "Sandboxed" and run.status["phase"] == "Succeeded"
+def test_an_attacked_job_still_says_that_its_sandbox_was_checked(attacked: HostileRun) -> None:
+    assert attacked.status["placement"] == "Sandboxed"
+    assert any(is_true(state, "SandboxReady") for state in attacked.states)

@@ -38,6 +38,9 @@ TARGETS_WAIT_S = 600.0
 TOKEN_FILE = "/var/run/secrets/nhx/tokens/host"
 CONNECT_S = 2.0
 ANSWER_S = 10.0
+FILES_S = 60.0
+MEMORY_S = 20.0
+"""For this process, and as long for all others, each of which has an equal share of what is left."""
 MEMORY_PIECE = 8 << 20
 UNPACKED_BYTES = 64 << 20
 SHOWN = 300
@@ -227,42 +230,43 @@ def key_in_environment(targets: Targets) -> dict[str, int]:
 def key_on_disk(targets: Targets) -> dict[str, Any]:
     """Every file that is not the image's own libraries, Secrets and service-account tokens among them."""
     roots = ("/var/run", "/run", "/job", "/tmp", "/etc", "/dev/shm", "/root", "/home", "/mnt", "/srv")
-    seen, keys, tokens = 0, 0, []
-    deadline = time.monotonic() + 20
+    seen, keys, tokens, whole = 0, 0, [], True
+    deadline = time.monotonic() + FILES_S
     for root in roots:
         for folder, _, names in os.walk(root):
             for name in names:
                 path = Path(folder, name)
-                if time.monotonic() > deadline:
-                    return {"files": seen, "keys": keys, "service account": tokens}
-                if not path.is_file():
+                whole = whole and time.monotonic() < deadline
+                if not whole or not path.is_file():
                     continue
                 seen += 1
                 keys += _found(_read(path), targets)
                 if "serviceaccount" in str(path):
                     tokens.append(str(path))
-    return {"files": seen, "keys": keys, "service account": tokens}
+    return {"files": seen, "whole": whole, "keys": keys, "service account": tokens}
 
 
 @attack("secrets")
-def key_in_memory_of_others(targets: Targets) -> dict[str, int]:
+def key_in_memory_of_others(targets: Targets) -> dict[str, Any]:
     """Heaps of the launcher, the model server and all else that runs as the same user. A decoy in this process's own
     memory shows that the search finds what is there."""
     decoy = f"sk-decoy-{os.urandom(12).hex()}".encode()
-    processes = read = keys = decoys = 0
-    deadline = time.monotonic() + 20
     own = f"/proc/{os.getpid()}/maps"
-    for maps in [own, *(set(glob.glob("/proc/[0-9]*/maps")) - {own})]:
-        opened = False
-        for data in _memory(maps, deadline):
-            opened, read = True, read + len(data)
+    others = [maps for maps in glob.glob("/proc/[0-9]*/maps") if maps != own]
+    end = time.monotonic() + MEMORY_S
+    searched = read = keys = decoys = 0
+    for left, maps in zip(range(len(others), -1, -1), [*others, own], strict=True):
+        now, before = time.monotonic(), read
+        for data in _memory(maps, now + ((end - now) / left if left else MEMORY_S)):
+            read += len(data)
             keys, decoys = keys + _found(data, targets), decoys + data.count(decoy)
-        processes += opened
-    return {"processes": processes, "bytes": read, "keys": keys, "decoys": decoys}
+        searched += maps != own and read > before
+    scope = _read("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
+    return {"others": searched, "bytes": read, "keys": keys, "decoys": decoys, "ptrace scope": scope}
 
 
 def _memory(maps: str, deadline: float) -> Iterator[bytes]:
-    """All that a process may write to, in pieces that share an end with the next one."""
+    """What a process may write to, in pieces that share an end with the next one, until the deadline."""
     with contextlib.suppress(OSError), open(maps.replace("maps", "mem"), "rb", 0) as memory:
         for start, end in _writable(maps):
             for place in range(start, end, MEMORY_PIECE):
