@@ -32,12 +32,13 @@ MEASURED_SECONDS = 240
 STATUS_SECONDS = 60
 
 
-def install(**sandbox: Any) -> None:
+def install(*, cluster_rights: bool = True, **sandbox: Any) -> None:
     values = {
         "image": {"registry": REGISTRY, "tag": TAG},
         "watchNamespaces": [JOBS],
         "sandbox": sandbox,
         "canary": {"intervalSeconds": 10},
+        "rbac": {"runtimeClasses": cluster_rights},
     }
     here = (f"--namespace={OPERATOR}", "--reset-values", "--wait", f"--timeout={INSTALL_SECONDS}s", "--values=-")
     command = ("upgrade", "--install", "--force-conflicts", *here, RELEASE, str(CHART))
@@ -201,6 +202,26 @@ def test_a_stopped_policy_controller_refuses_the_job() -> None:
         refused("no-policies", "network policies are not enforced", "sandbox.mode")
     until_outcome("Holds")
     admitted("policies-again")
+
+
+def test_without_cluster_rights_jobs_are_let_in_and_what_was_not_checked_is_said() -> None:
+    """The kernel is then told from that of a pod beside it, and nobody knows which nodes there are."""
+    install(cluster_rights=False)
+    try:
+        found = until(
+            lambda: seen if "may not read node" in (seen := outcome()).get("notChecked", "") else None,
+            "a measurement that says what it could not check",
+            MEASURED_SECONDS,
+            outcome,
+        )
+        assert (found["verdict"], found["kernel"], found["network"]) == ("Holds", "Holds", "Holds")
+        assert "a pod beside it" in found["kernelMessage"]
+        assert "may not list nodes" in found["notChecked"]
+        assert found["notChecked"].count("the chart's rbac.runtimeClasses") == 2
+        assert "a pod beside it" in admitted("no-cluster-rights")
+    finally:
+        install()
+    until_outcome("Holds")
 
 
 def test_a_changed_setting_refuses_the_job_and_ends_the_measuring() -> None:
