@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -32,9 +33,15 @@ CAPITALS = ROOT / "examples/capitals"
 CAPITALS_TASKS = 3
 _WORDCHECK_GOLD = "wordcheck.jsonl"
 
-INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT, HUNG_PORT = range(8000, 8007)
+_PORTS = range(8000, 8008)
+INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT, HUNG_PORT, REFUSING_PORT = _PORTS
 FLAKY_ROW = 1
 """The flaky server fails the first call about this row, and no other."""
+REFUSED_ROW, LONG_ROW = 0, 1
+"""Of the refusing server: a row whose calls it does not understand, and one whose prompt is too long for it."""
+REFUSAL = "parameter max_tokens not supported"
+TOO_LONG = "This model's maximum context length is 10 tokens. However, you requested 11 tokens"
+"""NeMo Gym's vllm_model takes a 400 with either of these words for an answer that was cut off, which earns a 0."""
 VERDICT = "[[COMPLIED]]"
 TOOL_SECRET, TOOL_TOKEN = "tool-token", "a token for a tool"
 GREETING = 'it\'s "plain" text, a=b [x] {y} $HOME \\ and more'
@@ -264,8 +271,8 @@ def restricted_namespace(name: str) -> Object:
 
 def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object]:
     """Four servers with the same answers: instant, slow, a slow one whose calls one test counts, and one that fails
-    once. A judge with one verdict, one that answers nothing, and one that says what models said in the rollouts that
-    ship with the `replayed` resources servers."""
+    once. A judge with one verdict, one that answers nothing, one that refuses two rows of mcqa, and one that says
+    what models said in the rollouts that ship with the `replayed` resources servers."""
     files = {"scripted_policy.py": SCRIPT.read_text(), _WORDCHECK_GOLD: wordcheck_rows}
     slow = ["--fault", f"*:delay={SLOW_SECONDS}"]
     containers = [
@@ -276,6 +283,7 @@ def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object
         _scripted_container("flaky", FLAKY_PORT, ["--fault", f"{FLAKY_ROW}:status=503:times=1"]),
         _scripted_container("recorded", RECORDED_PORT, [_recorded(server) for server in replayed]),
         _scripted_container("hung", HUNG_PORT, ["--fault", "'*:hang'"]),
+        _scripted_container("refusing", REFUSING_PORT, [_refused(REFUSED_ROW, REFUSAL), _refused(LONG_ROW, TOO_LONG)]),
     ]
     pod = restricted_pod(
         MODELS_NAMESPACE, "scripted", containers, [{"name": "script", "configMap": {"name": "scripted"}}]
@@ -284,7 +292,7 @@ def scripted_policy(wordcheck_rows: str, replayed: Iterable[str]) -> list[Object
     return [
         config_map(MODELS_NAMESPACE, "scripted", files),
         pod,
-        _service("scripted", INSTANT_PORT, SLOW_PORT, WATCHED_PORT, JUDGE_PORT, RECORDED_PORT, FLAKY_PORT, HUNG_PORT),
+        _service("scripted", *_PORTS),
     ]
 
 
@@ -369,6 +377,10 @@ def container(name: str, image: str, *, args: list[str] | None = None, memory: s
 
 def _recorded(server: str) -> str:
     return f"--replay /opt/nhx/datasets/resources_servers/{server}/data/example_rollouts.jsonl"
+
+
+def _refused(row: int, words: str) -> str:
+    return f"--fault {shlex.quote(f'{row}:status=400:words={words}')}"
 
 
 def _scripted_container(name: str, port: int, options: list[str]) -> Object:

@@ -19,7 +19,7 @@ from devcluster.settings import NODE_IP
 from e2e import bundled, manifests, runs, sdk_alone
 from e2e.inspection import look_into
 from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
-from e2e.manifests import FLAKY_PORT, JUDGE_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
+from e2e.manifests import FLAKY_PORT, JUDGE_PORT, REFUSING_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
 from e2e.runs import Run, tree_of
 from e2e.sdk_alone import SdkRun
 from e2e.stage import idle_scenario, scenario
@@ -402,6 +402,25 @@ def retried(world: World) -> Run:
     journal = _read_claim(RUNC.jobs, "retried-results", "cat journal.jsonl")
     calls = json.loads(_from_model_server(FLAKY_PORT, "stats"))["by_row"]
     return replace(run, facts=run.facts | {"journal": journal, "calls": calls})
+
+
+@scenario
+def refused_calls(world: World) -> Run:
+    """One row, all of whose calls the model server refuses."""
+    job = manifests.mcqa_job(COLOCATED.jobs, "refused-calls", port=REFUSING_PORT)
+    job["spec"]["tasks"]["limit"] = 1
+    cluster.apply(job)
+    run = runs.failed(world, job)
+    return replace(run, bundle=runs.download(world, job))
+
+
+@scenario
+def refused_rows(world: World) -> Run:
+    """Of five rows the model server does not understand one, and finds the prompt of another too long."""
+    job = manifests.mcqa_job(COLOCATED.jobs, "refused-rows", port=REFUSING_PORT)
+    job["spec"]["minCoverage"] = 0.5
+    cluster.apply(job)
+    return runs.succeeded(world, job)
 
 
 @scenario

@@ -3,10 +3,22 @@ the words of a failure."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from e2e import bundled
-from e2e.manifests import GREETING, MARKS, REPEATS, TOOL_TOKEN, VERDICT
+from e2e.manifests import (
+    GREETING,
+    LONG_ROW,
+    MARKS,
+    REFUSAL,
+    REFUSED_ROW,
+    REPEATS,
+    TOO_LONG,
+    TOOL_TOKEN,
+    VERDICT,
+)  # fmt: skip
 from e2e.runs import Run, rows_of
 from support.job_watch import condition
 
@@ -79,6 +91,32 @@ def test_a_gym_that_does_not_start_shows_the_end_of_a_log_that_is_whole_in_the_r
 
 
 @nightly
+def test_a_model_server_that_refuses_every_call_ends_the_job_in_its_words_and_nothing_is_scored(
+    refused_calls: Run,
+) -> None:
+    failed = condition(refused_calls.job, "Failed")
+    assert (failed["status"], failed["reason"]) == ("True", "ModelUnavailable")
+    assert "model policy answered no call" in failed["message"] and REFUSAL in failed["message"]
+    assert (refused_calls.status["progress"]["done"], refused_calls.status["progress"]["failed"]) == (0, REPEATS)
+    assert "value" not in refused_calls.aggregates.get("gym_reward.reward", {})
+    assert refused_calls.bundle
+    assert _failures(refused_calls) == {(REFUSED_ROW, "model"): REPEATS}
+    assert rows_of(refused_calls.bundle / "gym_run/rollouts.jsonl") == []
+
+
+@nightly
+def test_an_over_long_prompt_and_a_refused_call_are_told_apart_and_neither_is_a_zero(refused_rows: Run) -> None:
+    assert _failures(refused_rows) == {(REFUSED_ROW, "model"): REPEATS, (LONG_ROW, "context"): REPEATS}
+    degraded = condition(refused_rows.job, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "RolloutsMissing")
+    for kind, words in (("model", REFUSAL), ("context", TOO_LONG)):
+        assert f"{REPEATS} {kind} (“" in degraded["message"] and words in degraded["message"]
+    reward = refused_rows.aggregates["gym_reward.reward"]
+    # Of the three rows that are left, the model is wrong on one.
+    assert (reward["value"], reward["count"]) == (pytest.approx(2 / 3), 3 * REPEATS)
+
+
+@nightly
 def test_a_process_that_ignores_every_signal_is_killed_after_the_grace_and_named(stubborn_child: Run) -> None:
     complete = condition(stubborn_child.job, "Complete")
     assert "did not end within 12 s (spec.target.gym.shutdownGraceSeconds) and were killed" in complete["message"]
@@ -110,6 +148,13 @@ def test_a_collection_that_takes_too_long_is_ended_and_shows_what_gym_said_last(
     assert "spec.target.gym.collectionTimeoutSeconds" in failed["message"] and " ends:\n" in failed["message"]
     progress = run.status["progress"]
     assert 0 < progress["done"] < progress["total"]
+
+
+def _failures(run: Run) -> Counter[tuple[int, str]]:
+    """How many rollouts of which row failed in which class."""
+    assert run.bundle
+    rows = rows_of(run.bundle / "gym_run/rollouts_failures.jsonl")
+    return Counter((row["_ng_task_index"], row["_ng_failure_class"]) for row in rows)
 
 
 def _output(row: dict) -> list[dict]:

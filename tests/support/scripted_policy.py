@@ -12,7 +12,8 @@ is the answer to everything else. What a call carries beside the fields of the A
 of what reaches a model.
 
 A fault is `ROW:status=N`, `ROW:delay=SECONDS` or `ROW:hang`, with `:times=N` for the first N calls
-only; ROW is an index into the dataset, or `*`. With SCRIPTED_KEY set, calls need it as bearer key.
+only, and with `:words=TEXT` for what a status says; ROW is an index into the dataset, or `*`. With
+SCRIPTED_KEY set, calls need it as bearer key.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Fault:
     kind: str
     value: float = 0.0
     times: int | None = None
+    words: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Fault:
@@ -47,8 +49,9 @@ class Fault:
         kind, _, value = action.partition("=")
         if kind not in ("status", "delay", "hang"):
             raise ValueError(f"{text!r}: a fault is ROW:status=N, ROW:delay=SECONDS or ROW:hang")
-        times = next((int(part.partition("=")[2]) for part in rest if part.startswith("times=")), None)
-        return cls(None if row == "*" else int(row), kind, float(value or 0), times)
+        more = dict(part.split("=", 1) for part in rest)
+        times = int(more["times"]) if "times" in more else None
+        return cls(None if row == "*" else int(row), kind, float(value or 0), times, more.get("words", ""))
 
     def applies(self, row: int | None) -> bool:
         if self.times == 0 or self.row not in (None, row):
@@ -229,7 +232,7 @@ class ScriptedPolicy:
             for fault in self._faults:
                 if fault.applies(row):
                     if fault.kind == "status":
-                        return _refusal(int(fault.value), f"scripted fault for row {row}")
+                        return _refusal(int(fault.value), fault.words or f"scripted fault for row {row}")
                     await asyncio.sleep(fault.value if fault.kind == "delay" else 86400)
         finally:
             self.in_flight -= 1
