@@ -24,12 +24,14 @@ from nhx_gym_operator.controller.kube import EVENTS, JOBS, PODS, SERVICES, ApiEr
 from nhx_gym_operator.controller.reconciler import Key, Reconciler, Subject
 from nhx_gym_operator.controller.settings import Installation
 from nhx_gym_operator.workloads.workload import ApiAddresses
-from support.controller_values import KEY, NOW, UID, ended, running, settings, spec
+from support.controller_values import KEY, NOW, UID, ended, running, settings, spec, waiting
 
 Object = dict[str, Any]
 
 NAME, NAMESPACE = "mcqa", "team"
 GRACE_SECONDS = 30
+KILLED = 137
+"""What a container that was killed exits with."""
 QUOTA = "exceeded quota: pods, requested: pods=1, used: pods=4, limited: pods=4"
 
 
@@ -194,9 +196,13 @@ class ApiServer:
 class SmallWorld:
     """One job, the operator that looks after it, and all that may happen to both."""
 
-    def __init__(self, job_spec: Object, metadata: Object | None = None, **changes: Any) -> None:
+    def __init__(
+        self, job_spec: Object, metadata: Object | None = None, *, restarts: bool = True, **changes: Any
+    ) -> None:
+        """`restarts`: whether the API server takes pods of which one container is started again."""
         self.api = ApiServer()
-        self._installation = Installation(settings(**changes), KEY, ApiAddresses(("10.96.0.1", 443)))
+        api = ApiAddresses(("10.96.0.1", 443))
+        self._installation = Installation(settings(**changes), KEY, api, restarts=restarts)
         job = {
             "apiVersion": JOBS.api_version,
             "kind": JOBS.kind,
@@ -206,6 +212,8 @@ class SmallWorld:
         self.api.make(JOBS, job)
         self.started: set[str] = set()
         """Evaluator pods whose main container has run."""
+        self.stuck: set[str] = set()
+        """Pods whose own sandbox is gone: nothing in them starts again, and nobody says so."""
         self.restart()
 
     # The operator
@@ -249,7 +257,10 @@ class SmallWorld:
 
     def progress(self, progress: Progress) -> None:
         """What the evaluator's pod answers to this process."""
-        self.operator._poller._answers[UID] = progress
+        poller = self.operator._poller
+        poller._answers[UID] = progress
+        lives = (podview.life(pod, _main(pod)) for pod in self.alive() if podview.is_evaluator(pod))
+        poller._lives[UID] = next(lives, "")
 
     # What there is
 
@@ -293,7 +304,14 @@ class SmallWorld:
 
     def end(self, name: str, outcome: Outcome | None, code: int = 1) -> None:
         """A pod ends; an evaluator with its outcome, or without one. What reads one that was left finds none."""
-        if podview.is_reader(self.api.objects[PODS, name]):
+        pod = self.api.objects[PODS, name]
+        if self.is_between_lives(pod):
+            if podview.is_terminating(pod):
+                # As it lies: nothing is started in a pod that was told to end.
+                self._report(pod, "Failed", _shown(pod)["state"])
+                return
+            self.start_again(name)
+        if podview.is_reader(pod):
             outcome, code = None, NO_OUTCOME_EXIT_CODE
         good = outcome is not None and outcome.state == "Complete"
         message = encode_outcome(outcome).decode() if outcome else ""
@@ -301,19 +319,56 @@ class SmallWorld:
         phase = "Succeeded" if good or code == 0 else "Failed"
         self._report(self.api.objects[PODS, name], phase, ended(0 if good else code, message, at))
 
+    def kill(self, name: str, said: Outcome, *, backs_off: bool = False) -> None:
+        """A pod's container ends by a signal, with what it had said while it ran as its message. Whether that is the
+        pod's end too is for the pod's own rules to say; if not, its next start may have to wait (`backs_off`)."""
+        state = ended(KILLED, encode_outcome(said).decode(), format_time(self.api.now), reason="OOMKilled")
+        pod = self.api.objects[PODS, name]
+        if not self._starts_again(pod):
+            self._report(pod, "Failed", state)
+        elif backs_off:
+            self._report(pod, "Running", waiting("CrashLoopBackOff"), lastState=state)
+        else:
+            self._report(pod, "Running", state)
+
+    def is_between_lives(self, pod: Object) -> bool:
+        """Whether its container has ended, and the pod has not."""
+        return podview.phase(pod) == "Running" and "running" not in _shown(pod)["state"]
+
+    def start_again(self, name: str) -> None:
+        """As often as it takes: the kubelet knows no bound but its pauses."""
+        pod = self.api.objects[PODS, name]
+        shown = _shown(pod)
+        before = shown["state"] if "terminated" in shown["state"] else shown["lastState"]
+        self._report(pod, "Running", running(), lastState=before, restartCount=shown.get("restartCount", 0) + 1)
+
+    @staticmethod
+    def _starts_again(pod: Object) -> bool:
+        rules = pod["spec"]["containers"][0].get("restartPolicyRules") or ()
+        wanted = any(KILLED not in rule["exitCodes"]["values"] for rule in rules)
+        return wanted and not podview.is_terminating(pod)
+
     def evict(self, name: str) -> None:
-        self._report(
-            self.api.objects[PODS, name], "Failed", None, reason="Evicted", message="the node was low on memory"
-        )
+        why = {"reason": "Evicted", "message": "the node was low on memory"}
+        self.api.change(PODS, name, status={"phase": "Failed", "containerStatuses": [], **why})
 
     def vanish(self, name: str) -> None:
         """Its node is gone, or the kubelet has ended it and says so."""
         self.api.remove(PODS, name, at_once=True)
 
-    def _report(self, pod: Object, phase: str, state: Object | None, **more: Any) -> None:
-        main = pod["spec"]["containers"][0]["name"]
-        shown = [{"name": main, "state": state, "imageID": f"x@sha256:{'0' * 64}"}] if state else []
-        self.api.change(PODS, podview.name(pod), status={"phase": phase, "containerStatuses": shown, **more})
+    def _report(self, pod: Object, phase: str, state: Object, **more: Any) -> None:
+        """What the kubelet says of the pod and its main container. What it said before of earlier ends stays."""
+        shown = {**_shown(pod), "name": _main(pod), "state": state, "imageID": f"x@sha256:{'0' * 64}", **more}
+        self.api.change(PODS, podview.name(pod), status={"phase": phase, "containerStatuses": [shown]})
+
+
+def _main(pod: Object) -> str:
+    return pod["spec"]["containers"][0]["name"]  # type: ignore[no-any-return]
+
+
+def _shown(pod: Object) -> Object:
+    """What the kubelet says of the main container; nothing before it has run."""
+    return next(iter((pod.get("status") or {}).get("containerStatuses") or ()), {"state": {}})
 
 
 def _now[Answer](coroutine: Coroutine[Any, Any, Answer]) -> Answer:

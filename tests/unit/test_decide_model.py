@@ -1,11 +1,13 @@
 """Whatever happens to a job, and in whatever order the operator hears of it, the job comes to an end.
 
-Random lives in a small world: pods start, end, vanish and are evicted, a quota refuses them, watches lag and break, the
-operator is killed at any of its writes and loses its memory, the user cancels, suspends and deletes.
+Random lives in a small world: pods start, end, vanish and are evicted, evaluators are killed and started again in their
+pods, a quota refuses pods, watches lag and break, the operator is killed at any of its writes and loses its memory, the
+user cancels, suspends and deletes.
 """
 
 import json
 import re
+from collections import Counter
 from datetime import timedelta
 from itertools import permutations
 from unittest.mock import patch
@@ -19,6 +21,7 @@ from nhx_gym_operator.api.constants import Phase
 from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.controller import act, podview
 from nhx_gym_operator.controller.caches import KINDS
+from nhx_gym_operator.controller.clock import parse_time
 from nhx_gym_operator.controller.kube import JOBS, PODS, POLICIES
 from nhx_gym_operator.controller.policies.phase import phase
 from support.controller_values import NOW, TOLD_TO_END, outcome, progress
@@ -30,6 +33,12 @@ ROUNDS = 80
 HOURS = 3
 """Of the world's clock, within which every job ends once nothing more happens to it: the longest deadline is one hour,
 and is that of a quota."""
+RESTARTS = 2
+"""Of an evaluator in its pod: what an attempt bears, where the job bears as many lost attempts (docs/life-cycle.md)."""
+RESTART_SECONDS = 60
+"""For one."""
+EARLY = outcome("Running", done=3)
+"""What an evaluator has said of itself when it is killed."""
 OUTCOMES = (
     outcome(),
     outcome(done=7, degraded=["3 rollouts failed"]),
@@ -48,9 +57,45 @@ class World(SmallWorld):
         self._final = None
         self._highest = 0
         self._lost = 0
-        self._ran = {}
+        self._losable = set()
+        """Attempts of whose evaluator the operator has seen, or could have, something that loses them."""
+
+    @property
+    def limit(self):
+        return self.job["spec"].get("backoffLimit", 6)
+
+    def kill(self, name, **more):
+        super().kill(name, EARLY, **more)
+
+    def vanish(self, name):
+        pod = self.api.objects[PODS, name]
+        if podview.is_evaluator(pod):
+            self._losable.add(podview.attempt(pod))
+        super().vanish(name)
+
+    def _is_lost(self, pod):
+        """Whether an attempt is lost with an evaluator that looks like this, or may be."""
+        return podview.has_ended(pod) or podview.is_terminating(pod) or self._is_worn_out(pod)
+
+    def _is_worn_out(self, pod):
+        """Whether it ended more often than an attempt bears, or lies for longer."""
+        shown = next(iter(pod.get("status", {}).get("containerStatuses", ())), {"state": {}})
+        restarts = shown.get("restartCount", 0)
+        if "running" in shown["state"]:
+            return restarts > min(RESTARTS, self.limit)
+        end = shown["state"].get("terminated") or shown.get("lastState", {}).get("terminated")
+        if end is None:
+            return False
+        lain = (self.api.now - parse_time(end["finishedAt"])).total_seconds()
+        return restarts + 1 > min(RESTARTS, self.limit) or lain >= RESTART_SECONDS
+
+    def _note_losable(self):
+        for pod in self.operator.caches[PODS].all():
+            if podview.is_evaluator(pod) and self.job and self._is_lost(pod):
+                self._losable.add(podview.attempt(pod))
 
     def look(self):
+        self._note_losable()
         seen = self.operator.caches[JOBS].get("0f8fad5b-d9cb-469f-a165-70867728950e")
         began = len(self.api.writes)
         again = super().look()
@@ -69,6 +114,7 @@ class World(SmallWorld):
             if len(self.api.writes) == before and again != 0:
                 self.look()
                 assert len(self.api.writes) == before, f"in a repeat: {self.api.writes[before:]}"
+                self._check_restarts()
                 return again
         raise AssertionError(f"it does not settle: {self.api.writes[-20:]}")
 
@@ -92,11 +138,25 @@ class World(SmallWorld):
         assert status.get("attempt", 0) >= self._highest, "an attempt that goes back"
         assert status.get("lostAttempts", 0) >= self._lost, "a loss that is forgotten"
         self._highest, self._lost = status.get("attempt", 0), status.get("lostAttempts", 0)
-        limit = self.job["spec"].get("backoffLimit", 6)
-        assert self._lost <= limit + 1
+        assert self._lost <= self.limit + 1
+        assert self._lost <= len(self._losable), f"{self._lost} attempts were lost, and only {self._losable} could be"
+
+    def _check_restarts(self):
+        """With everything heard. Whoever is told to end ends, and is started no more."""
+        for pod in self.alive():
+            if self.job and podview.is_evaluator(pod) and not podview.is_terminating(pod):
+                assert not self._is_worn_out(pod), f"{podview.name(pod)} is borne with still: {pod['status']}"
 
     def later(self, seconds):
         self.api.now += timedelta(seconds=seconds)
+
+    def start(self):
+        """All pods that the job gets at once run."""
+        self.settle()
+        for name in map(podview.name, self.alive()):
+            self.bind(name)
+            self.run(name)
+        self.settle()
 
     def well_kept(self, last_word):
         """Kubelet and scheduler do what they should, once."""
@@ -108,6 +168,9 @@ class World(SmallWorld):
                 self.bind(name)
             elif podview.phase(pod) == "Pending":
                 self.run(name)
+            elif self.is_between_lives(pod):
+                if name not in self.stuck:
+                    self.start_again(name)
             elif not podview.has_ended(pod) and not podview.is_host(pod):
                 self.end(name, last_word)
 
@@ -141,13 +204,18 @@ class Lives(RuleBasedStateMachine):
         deadlines=st.sampled_from([{}, {"activeDeadlineSeconds": 900}, {"startingDeadlineSeconds": 120}]),
         held=st.booleans(),
         suspend=st.booleans(),
+        restarts=st.sampled_from([True, True, False]),
+        runs=st.booleans(),
     )
-    def apply(self, mode, results, limit, deadlines, held, suspend):
+    def apply(self, mode, results, limit, deadlines, held, suspend, restarts, runs):
         self.world = World(
             {"results": results, "backoffLimit": limit, "suspend": suspend, **deadlines},
             metadata={"finalizers": ["example.com/held"]} if held else None,
+            restarts=restarts,
             sandbox={"mode": mode},
         )
+        if runs:
+            self.world.start()
 
     # The operator
 
@@ -201,7 +269,7 @@ class Lives(RuleBasedStateMachine):
                 self.world.bind(name)
             if podview.phase(pod) == "Pending":
                 self.world.run(name)
-        elif what == "end" and podview.phase(pod) == "Running":
+        elif what == "end" and podview.phase(pod) == "Running" and name not in self.world.stuck:
             told = podview.is_terminating(pod)
             words = None if podview.is_host(pod) else data.draw(st.sampled_from([*OUTCOMES, None]))
             self.world.end(name, TOLD_TO_END if told and words else words, code=data.draw(st.sampled_from([0, 1])))
@@ -209,6 +277,35 @@ class Lives(RuleBasedStateMachine):
             self.world.vanish(name)
         elif what == "evict" and pod["spec"].get("nodeName"):
             self.world.evict(name)
+
+    def _evaluators(self, *, alive):
+        """Those in which a process runs, or has just ended."""
+        evaluators = [pod for pod in self.world.alive() if podview.is_evaluator(pod)]
+        running = [pod for pod in evaluators if podview.phase(pod) == "Running"]
+        found = [podview.name(pod) for pod in running if self.world.is_between_lives(pod) is not alive]
+        return [name for name in found if name not in self.world.stuck]
+
+    @precondition(lambda self: self._evaluators(alive=True))
+    @rule(times=st.sampled_from([1, 1, 2, 3, 4]), backs_off=st.booleans(), heard=st.booleans(), is_stuck=st.booleans())
+    def kill_evaluator(self, times, backs_off, heard, is_stuck):
+        """Again and again, whether or not the operator hears of what was in between; and then its pod's sandbox too."""
+        for number in range(times):
+            for name in self._evaluators(alive=False) if number else []:
+                self.world.start_again(name)
+            for name in self._evaluators(alive=True):
+                self.world.kill(name, backs_off=backs_off)
+            if heard:
+                self.world.deliver_all()
+                self.world.look()
+        if is_stuck:
+            self.world.stuck |= {*self._evaluators(alive=False)}
+
+    @precondition(lambda self: self._evaluators(alive=False))
+    @rule()
+    def start_evaluator_again(self):
+        for name in self._evaluators(alive=False):
+            if not podview.is_terminating(self.world.api.objects[PODS, name]):
+                self.world.start_again(name)
 
     @precondition(lambda self: any(podview.has_ended(pod) for pod in self.world.pods))
     @rule(data=st.data())
@@ -285,6 +382,14 @@ class Lives(RuleBasedStateMachine):
             assert world.condition("Failed")["message"]
 
 
+def killed_and_started_again(world):
+    """Nothing, if it has ended before."""
+    name = "mcqa-evaluator-1"
+    if not podview.has_ended(world.api.objects[PODS, name]):
+        world.kill(name)
+        world.start_again(name)
+
+
 FACTS = {
     "the evaluator ends": lambda world: world.end("mcqa-evaluator-1", outcome()),
     "the host ends": lambda world: world.end("mcqa-host-0-1", None, code=0),
@@ -292,19 +397,16 @@ FACTS = {
     "somebody removes a policy": lambda world: world.api.remove(POLICIES, "mcqa-host"),
     "the operator is killed": lambda world: world.restart(),
 }
+AND_AN_ACCIDENT = {**FACTS, "the evaluator is started again": killed_and_started_again}
 
 
 def end_after(facts, *, heard_at_once):
     """What a job's status says after these, without its times."""
     world = World({})
     try:
-        world.settle()
-        for name in ("mcqa-evaluator-1", "mcqa-host-0-1"):
-            world.bind(name)
-            world.run(name)
-        world.settle()
+        world.start()
         for fact in facts:
-            FACTS[fact](world)
+            AND_AN_ACCIDENT[fact](world)
             if heard_at_once:
                 world.settle()
                 world.later(20)
@@ -317,11 +419,60 @@ def end_after(facts, *, heard_at_once):
 
 @pytest.mark.parametrize("heard_at_once", [True, False])
 def test_the_same_facts_in_any_order_are_the_same_end(heard_at_once):
-    orders = list(permutations(FACTS))
-    expected = end_after(orders[0], heard_at_once=heard_at_once)
+    """An evaluator that is started again in between makes no other one of it."""
+    expected = end_after(FACTS, heard_at_once=heard_at_once)
     assert expected["phase"] == "Succeeded"
-    for order in orders[1::7]:
+    for order in [*permutations(FACTS)][1::20] + [*permutations(AND_AN_ACCIDENT)][::60]:
         assert end_after(order, heard_at_once=heard_at_once) == expected, order
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_an_evaluator_that_is_always_killed_ends_its_job_after_as_many_attempts_as_any_lost_one(limit):
+    world, ends = World({"backoffLimit": limit}), Counter()
+    try:
+        for _ in range(ROUNDS):
+            if world.is_over:
+                break
+            world.later(world.settle() or 1.0)
+            for pod in world.alive():
+                if podview.is_terminating(pod):
+                    world.vanish(podview.name(pod))
+                elif podview.phase(pod) == "Pending":
+                    world.bind(podview.name(pod))
+                    world.run(podview.name(pod))
+                elif world.is_between_lives(pod):
+                    world.start_again(podview.name(pod))
+                elif podview.is_evaluator(pod):
+                    world.kill(podview.name(pod))
+                    ends[podview.attempt(pod)] += 1
+        assert world.is_over and world.condition("Failed")["reason"] == "BackoffLimitExceeded"
+        assert (world.status["attempt"], world.status["lostAttempts"]) == (limit + 1, limit + 1)
+        assert ends == {attempt: min(RESTARTS, limit) + 1 for attempt in range(1, limit + 2)}
+    finally:
+        world.clock.stop()
+
+
+def test_an_evaluator_that_is_not_started_again_is_borne_for_a_minute_and_lost_then_and_its_successor_waits_for_it():
+    world = World({})
+    try:
+        world.start()
+        world.kill("mcqa-evaluator-1")
+        world.settle()
+        world.later(RESTART_SECONDS - 1)
+        world.settle()
+        assert "lostAttempts" not in world.status
+        world.later(1)
+        world.settle()
+        assert world.status["lostAttempts"] == 1
+        # Its pause is over by then, and its pod is not gone.
+        world.later(25)
+        world.settle()
+        assert [podview.name(pod) for pod in world.alive() if podview.is_evaluator(pod)] == ["mcqa-evaluator-1"]
+        world.well_kept(None)
+        world.settle()
+        assert (world.status["attempt"], world.status["lostAttempts"]) == (2, 1)
+    finally:
+        world.clock.stop()
 
 
 _UNHURRIED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
