@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import tarfile
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from devcluster import paths
 from devcluster.images.building import reference
 from e2e import manifests, runs
 from e2e.filesets import Staging, capitals_job, staging
@@ -52,6 +54,10 @@ EVICTED_SECONDS = 300
 MEBIBYTE = 1 << 20
 FLOOD_MEMORY_BYTES = 256 * MEBIBYTE
 FLOOD_DISK_BYTES = 64 * MEBIBYTE
+FLOOD_OUTPUT_BYTES = 16 * MEBIBYTE
+"""Less than what the kubelet keeps of a container's output by itself: five files of 10 MiB, the older ones packed."""
+FLOOD_LOG_LINES = 1000
+"""Of a flood's output, the last ones: what it says of itself grows."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,8 @@ class Flood:
     log: str
     node_tasks: int
     """The most processes and threads of the node that were seen in the pod's cgroup."""
+    node_log_bytes: int
+    """The most that the node was seen to keep of the pod's output."""
 
     @property
     def said(self) -> list[dict[str, Any]]:
@@ -308,30 +316,33 @@ def floods(world: World) -> dict[str, dict[str, Flood]]:
     """Pods as the operator builds hosts, that run one flood each in place of a Gym; under both runtimes. No idle story:
     for some seconds they take what the machine has."""
     made = {name: _flooding(place, runtime_class) for name, (place, runtime_class) in RUNTIMES.items()}
-    peaks: Counter[str] = Counter()
+    tasks: Counter[str] = Counter()
+    logs: Counter[str] = Counter()
     deadline = time.monotonic() + EVICTED_SECONDS
     while True:
         pods = {name: _flood_pods(place.jobs) for name, (place, _) in RUNTIMES.items()}
         there = [pod for found in pods.values() for pod in found.values()]
-        for uid, count in _tasks_by_pod({pod["metadata"]["uid"] for pod in there}).items():
-            peaks[uid] = max(peaks[uid], count)
+        uids = {pod["metadata"]["uid"] for pod in there}
+        # Of two counters, `|` is the higher of each.
+        tasks, logs = tasks | _tasks_by_pod(uids), logs | _log_bytes_by_pod(uids)
         if all(pod["status"].get("phase") in ("Succeeded", "Failed") for pod in there) or time.monotonic() > deadline:
             break
         time.sleep(1)
-    return {name: {kind: _flood(pods[name][pod], peaks) for kind, pod in made[name].items()} for name in made}
+    return {name: {kind: _flood(pods[name][pod], tasks, logs) for kind, pod in made[name].items()} for name in made}
 
 
 def _flood_pods(namespace: str) -> dict[str, Object]:
     return {pod["metadata"]["name"]: pod for pod in cluster.listed("pods", namespace, {"flood": "yes"})}
 
 
-def _flood(pod: Object, peaks: Mapping[str, int]) -> Flood:
+def _flood(pod: Object, tasks: Mapping[str, int], logs: Mapping[str, int]) -> Flood:
     metadata = pod["metadata"]
+    last = f"--tail={FLOOD_LOG_LINES}"
     try:
-        log = cluster.kubectl("logs", metadata["name"], f"--namespace={metadata['namespace']}")
+        log = cluster.kubectl("logs", metadata["name"], f"--namespace={metadata['namespace']}", last)
     except CommandError:
         log = ""  # an evicted pod may have none any more
-    return Flood(pod, log, peaks[metadata["uid"]])
+    return Flood(pod, log, tasks[metadata["uid"]], logs[metadata["uid"]])
 
 
 def _tasks_by_pod(uids: set[str]) -> Counter[str]:
@@ -347,10 +358,21 @@ def _tasks_by_pod(uids: set[str]) -> Counter[str]:
     return found
 
 
+def _log_bytes_by_pod(uids: set[str]) -> Counter[str]:
+    """Bytes on this machine, which is the node, of what pods have printed: the kubelet's files, rotated ones too."""
+    found: Counter[str] = Counter()
+    for uid in uids:
+        for file in (paths.log_dir() / "pods").glob(f"*_{uid}/*/*"):
+            with contextlib.suppress(OSError):  # it was rotated away meanwhile
+                found[uid] += file.stat().st_size
+    return found
+
+
 def _flooding(place: Installation, runtime_class: str | None) -> dict[str, str]:
     """Name of each pod by its flood."""
     namespace, secret = place.jobs, "flood-tokens"
     targets = {"memory_bytes": FLOOD_MEMORY_BYTES, "disk_bytes": FLOOD_DISK_BYTES, "disk_wait_s": EVICTED_SECONDS}
+    targets["output_bytes"] = FLOOD_OUTPUT_BYTES
     scripts = {"attacks.py": neighbours.ATTACKS.read_text(), "targets.json": json.dumps(targets)}
     cluster.apply(
         manifests.config_map(namespace, "floods", scripts),
@@ -365,6 +387,7 @@ def _flooding(place: Installation, runtime_class: str | None) -> dict[str, str]:
         "fork": {"memory": "2Gi", "ephemeral-storage": "512Mi"},
         "memory": {"memory": str(FLOOD_MEMORY_BYTES), "ephemeral-storage": "512Mi"},
         "disk": {"memory": "512Mi", "ephemeral-storage": str(FLOOD_DISK_BYTES)},
+        "output": {"memory": "512Mi", "ephemeral-storage": str(FLOOD_OUTPUT_BYTES)},
     }
     names = {kind: f"flood-{kind}" for kind in limits}
     cluster.apply(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from security.scenarios import FLOOD_DISK_BYTES, FLOOD_MEMORY_BYTES, RUNTIMES, Flood
+from security.scenarios import FLOOD_DISK_BYTES, FLOOD_MEMORY_BYTES, FLOOD_OUTPUT_BYTES, RUNTIMES, Flood
 from support import cluster
 
 RUNTIME = pytest.mark.parametrize("runtime", sorted(RUNTIMES))
@@ -46,6 +46,17 @@ def test_a_disk_flood_is_evicted_by_name(floods: dict[str, dict[str, Flood]], ru
     assert (status["phase"], status.get("reason")) == ("Failed", "Evicted"), status
     assert "ephemeral" in status["message"].lower() or "emptydir" in status["message"].lower()
     assert max((said.get("bytes", 0) for said in flood.said), default=0) <= 2 * FLOOD_DISK_BYTES
+
+
+@RUNTIME
+def test_a_flood_of_output_is_evicted_by_name(floods: dict[str, dict[str, Flood]], runtime: str) -> None:
+    """What a pod prints is kept by its node, and counts as what it writes."""
+    flood = floods[runtime]["output"]
+    assert flood.node_log_bytes > FLOOD_OUTPUT_BYTES, f"it never began: {flood.pod['status']}"
+    assert not flood.survived
+    status = flood.pod["status"]
+    assert (status["phase"], status.get("reason")) == ("Failed", "Evicted"), status
+    assert "ephemeral" in status["message"].lower()
 
 
 def test_the_node_is_well_afterwards(floods: dict[str, dict[str, Flood]]) -> None:

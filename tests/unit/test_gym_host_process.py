@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nhx_gym_operator.api.wire.endpoints import HOST_LOG_LIMIT_BYTES
 from nhx_gym_operator.gym_host import facts
 from nhx_gym_operator.gym_host.evaluator_client import EvaluatorError
 from nhx_gym_operator.gym_host.launcher import failure_message
@@ -106,6 +107,14 @@ def test_output_without_a_lines_end_is_passed_on_in_lines_of_a_mebibyte() -> Non
     assert sum(map(len, lines)) == 5 << 20
     # 64 KiB are read in one go, and a line is passed on once there is more than a mebibyte of it.
     assert max(map(len, lines)) <= (1 << 20) + (1 << 16)
+
+
+def test_of_a_flood_so_much_is_kept_as_the_evaluator_takes(tmp_path: Path) -> None:
+    kept, line = Kept(tmp_path / "flood.log"), b"x" * (1 << 20) + b"\n"
+    for _ in range(HOST_LOG_LIMIT_BYTES // len(line) + 20):
+        kept.write(line)
+    sent = sum(map(len, kept.chunks()))
+    assert HOST_LOG_LIMIT_BYTES // 2 < sent <= HOST_LOG_LIMIT_BYTES
 
 
 def test_secrets_are_found_by_name_and_short_values_are_left_alone() -> None:

@@ -749,6 +749,19 @@ def disk_flood(targets: Targets) -> dict[str, Any]:
     return {"bytes": written, "survived": True}
 
 
+@attack("output")
+def output_flood(targets: Targets) -> dict[str, Any]:
+    """Twice the disk that the pod may write, printed, in lines that do not pack well; and then on until somebody ends
+    it. It takes no room of the container's own: the node keeps it."""
+    most = int(targets["output_bytes"]) * 2
+    printed = 0
+    while printed < most:
+        printed += sys.stdout.write(base64.b64encode(os.urandom(768)).decode() + "\n")
+    _say(bytes=printed)
+    time.sleep(float(targets.get("disk_wait_s", 240)))
+    return {"bytes": printed, "survived": True}
+
+
 SPEAKING = {*GROUPS["evaluator"], *GROUPS["forgery"]}
 """Attacks that only speak HTTP to one address: they harm nobody who runs them."""
 
