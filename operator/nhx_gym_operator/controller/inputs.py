@@ -20,6 +20,7 @@ from ..api.job import JobSpec
 from ..api.resource import first_problem
 from ..api.tree import content_sum, digest_of_sums
 from ..api.wire.mounts import DATASET_NAME
+from ..api.wording import some_of
 from ..workloads.workload import ConfigMapFiles, StagedFiles
 from .cached_reads import CachedReads
 from .kube import CLAIMS, CONFIG_MAPS, FILESETS, NAMESPACES, RUNTIME_CLASSES, ApiError, Resource
@@ -243,8 +244,4 @@ _LISTED = 10
 
 def _listed(names: Any) -> str:
     """The first few names, for a message."""
-    every = sorted(names)
-    if not every:
-        return "none"
-    more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
-    return ", ".join(map(repr, every[:_LISTED])) + more
+    return some_of([repr(name) for name in sorted(names)], _LISTED) or "none"

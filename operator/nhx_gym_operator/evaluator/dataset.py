@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from ..api.conditions import ConditionType, NoticeReason, RunReason
 from ..api.rows import DatasetError, check_row, checked_row, object_in, read_lines
 from ..api.wire.endpoints import Notice
+from ..api.wording import some_of
 
 _LISTED = 5
 _REWARD = GymRewardMetric()
@@ -115,8 +116,7 @@ def unusable_mounted(file: Path, root: Path, label: str) -> DatasetError | None:
 
 def _entries(folder: Path) -> str:
     names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in folder.iterdir())
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED]) or 'nothing'}{more}"
+    return some_of(names, _LISTED) or "nothing"
 
 
 def _dataset(
@@ -146,11 +146,9 @@ def _chosen(tasks: list[AgentEvalTask], label: str, subset: Subset) -> list[Agen
     wanted = set(subset.task_ids)
     unknown = wanted - {task.id for task in tasks}
     if unknown:
-        names = ", ".join(sorted(unknown)[:_LISTED])
-        more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
         raise DatasetError(
-            f"spec.tasks.taskIds: {label} has no task {names}{more}; a row's id is the hash of its content and changes "
-            "with it, and tasks.jsonl of an earlier run's bundle lists the ids",
+            f"spec.tasks.taskIds: {label} has no task {some_of(sorted(unknown), _LISTED)}; a row's id is the hash of "
+            "its content and changes with it, and tasks.jsonl of an earlier run's bundle lists the ids",
             RunReason.TASK_NOT_FOUND,
         )
     return [task for task in tasks if task.id in wanted]

@@ -14,6 +14,7 @@ from nhx_evals_sdk.agent_eval.tasks import AgentEvalTask
 from ..api.bundled import PREFIX
 from ..api.conditions import ConditionType, NoticeReason
 from ..api.wire.endpoints import Notice
+from ..api.wording import some_of
 
 _BOOKKEEPING = frozenset({"agent_ref", "id", "uid", "uuid", "hash_id", "hashid", "responses_create_params"})
 """Keys that name a row or route it, or that every row was checked for: nothing to compare an answer with."""
@@ -28,12 +29,11 @@ def lacking_fields(tasks: Sequence[AgentEvalTask], datasets: Path, resources_ser
     lacking = sorted(_keys_of_every_row(datasets / example) - had - _BOOKKEEPING)
     if not lacking:
         return None
-    names = ", ".join(f"`{key}`" for key in lacking[:_LISTED])
-    more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
+    names = some_of([f"`{key}`" for key in lacking], _LISTED)
     return Notice(
         type=ConditionType.ROW_FIELDS_MISSING,
         reason=NoticeReason.ROWS_UNLIKE_EXAMPLE,
-        message=f"no row has {names}{more}, which every row of {example} has; if the verifier reads them, rewards of 0 "
+        message=f"no row has {names}, which every row of {example} has; if the verifier reads them, rewards of 0 "
         "may come from the rows and not from the model",
     )
 

@@ -29,6 +29,7 @@ from ..api.tree import MAX_BYTES, MAX_ENTRIES, STAGED_MANIFEST, tree_digest, tre
 from ..api.wire.mounts import AUTHORIZATION
 from ..api.wire.plans import StagePlan
 from ..api.wire.reports import Staged
+from ..api.wording import some_of
 from ..in_pods.folders import make_empty
 from .plan import Paths
 from .sources.archives import unpack
@@ -39,6 +40,7 @@ from .untrusted import well_formed
 
 _CONFIG_MAP_DATA = "..data"
 _FILE_SYSTEMS_OWN = "lost+found"
+_LISTED = 10
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +133,7 @@ def _root(source: Path, plan: StagePlan) -> Path:
     if not root.resolve().is_relative_to(source.resolve()):
         raise StagingError(f"{_path_field(plan)} {plan.path!r} leads out of {plan.source}")
     if not root.is_dir():
-        there = ", ".join(sorted(entry.name for entry in source.iterdir())[:10]) or "nothing"
+        there = some_of(sorted(entry.name for entry in source.iterdir()), _LISTED) or "nothing"
         raise StagingError(f"{plan.source} has no folder {plan.path!r} ({_path_field(plan)}); at its root is {there}")
     return root
 
@@ -152,9 +154,9 @@ def _below(plan: StagePlan) -> str:
 def _take_rows(tree: Path, files: list[str], plan: StagePlan, target: Path) -> None:
     name = plan.dataset or ""
     if name not in files:
-        there = ", ".join(files[:10]) + (f" and {len(files) - 10} more" if len(files) > 10 else "")
         raise StagingError(
-            f"FileSet {plan.file_set!r} has no file {name!r} (spec.tasks.dataset.fileSet.path); it has {there}"
+            f"FileSet {plan.file_set!r} has no file {name!r} (spec.tasks.dataset.fileSet.path); it has "
+            f"{some_of(files, _LISTED)}"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(tree / name, target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_serializer, field_validator
 from pydantic.alias_generators import to_camel
 
+from ...api.wording import some_of
 from ...workloads.canary import Turn
 from ..clock import format_time, parse_time
 
@@ -304,18 +305,14 @@ def _elsewhere(findings: Findings, interval: float, now: datetime) -> list[str]:
         for entry in findings.nodes
         if entry.node not in shown and all(c.verdict in _GOOD and _stands(c, interval, now) for c in entry.checks)
     ]
-    return [f"before that on {_some(nodes)}"] if nodes else []
-
-
-def _some(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
-    return f"{', '.join(nodes[:NODES_NAMED])}{more}"
+    return [f"before that on {some_of(nodes, NODES_NAMED)}"] if nodes else []
 
 
 def among(findings: Findings, nodes: Iterable[str], interval: float, now: datetime) -> Findings:
     """With those of the cluster's nodes for which nothing stands: never measured, or too long ago."""
     stands = {entry.node for entry in findings.nodes if all(_stands(check, interval, now) for check in entry.checks)}
-    return findings.model_copy(update={"not_measured": _some([repr(name) for name in sorted(set(nodes) - stands)])})
+    others = [repr(name) for name in sorted(set(nodes) - stands)]
+    return findings.model_copy(update={"not_measured": some_of(others, NODES_NAMED)})
 
 
 def among_unknown(findings: Findings, why: str) -> Findings:

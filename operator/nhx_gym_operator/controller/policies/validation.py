@@ -12,6 +12,7 @@ from ...api.constants import Placement
 from ...api.job import JobSpec
 from ...api.limits import operators_setting, users_field
 from ...api.target import NO_PROXIES, PROXY_VARIABLE
+from ...api.wording import some_of
 from ...workloads.options import Images, Limits
 from ..observation import JobRefused
 from ..settings import Settings
@@ -93,8 +94,7 @@ def _refuse_egress(spec: JobSpec, ceiling: Sequence[str]) -> JobRefused | None:
 
 
 def _listed(entries: Sequence[str]) -> str:
-    more = len(entries) - MAX_SHOWN
-    return ", ".join(entries[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "nothing"
+    return some_of(entries, MAX_SHOWN) or "nothing"
 
 
 def _near(name: str, known: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from aiohttp import web
 from ...api.wire.reports import FailureClass
 from ...in_pods.masking import Mask
 from ..retries import is_retried
-from ..rollouts import well_formed
+from ..untrusted import well_formed
 
 GIVEN_UP = 424
 """Failed Dependency: a status that neither Gym nor the openai client repeats."""
