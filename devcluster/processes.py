@@ -140,10 +140,10 @@ def write(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
-def stop(name: str, seconds: float = 10) -> None:
+def stop(name: str) -> None:
     who = identity(name)
     if who:
-        end([who], seconds)
+        end([who], seconds=10)
     _record(name).unlink(missing_ok=True)
 
 

@@ -26,12 +26,12 @@ def step(text: str):
     print(f"{time.monotonic() - began:.1f} s", flush=True)
 
 
-def tail(path: Path, lines: int = 15) -> str:
+def tail(path: Path) -> str:
     try:
         text = path.read_text(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(text.splitlines()[-15:])
 
 
 def failure(what: str, log: Path) -> DevclusterError:

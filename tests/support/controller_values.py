@@ -131,9 +131,9 @@ def live(manifest: Manifest, **metadata: Any) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], **extra}}
 
 
-def live_service(of: Workload, ip: str = SERVICE_IP) -> Manifest:
+def live_service(of: Workload) -> Manifest:
     service = live(network.evaluator_service(of))
-    service["spec"] = {**service["spec"], "clusterIP": ip, "sessionAffinity": "None"}
+    service["spec"] = {**service["spec"], "clusterIP": SERVICE_IP, "sessionAffinity": "None"}
     return service
 
 
@@ -268,9 +268,9 @@ TOLD_TO_END = outcome("Failed", done=4, reason=RunReason.EVALUATOR_LOST, message
 """The last word of an evaluator that is taken down in the middle of its run."""
 
 
-def started_again(of: Workload, state: Manifest, restarts: int, *, code: int = 137, phase: str = "Running") -> Manifest:
+def started_again(of: Workload, state: Manifest, restarts: int, *, phase: str = "Running") -> Manifest:
     """An evaluator's pod whose container the kubelet has started again so often, or is about to."""
     pod = evaluator(of, states={"agent-evaluate": state}, phase=phase, ip="192.0.2.7")
-    last = ended(code, reason="OOMKilled") if restarts or "waiting" in state else {}
+    last = ended(137, reason="OOMKilled") if restarts or "waiting" in state else {}
     pod["status"]["containerStatuses"][0] |= {"restartCount": restarts, "lastState": last}
     return pod

@@ -72,15 +72,10 @@ def listener_kernel(url: str) -> Kernel | str:
         return f"its answer is no kernel's: {error}"
 
 
-def reach(
-    plan: CanaryPlan,
-    *,
-    ask: Callable[[str], Kernel | str] = listener_kernel,
-    connect: Callable[[GateTarget], bool] = gate.reachable,
-) -> int:
+def reach(plan: CanaryPlan, *, connect: Callable[[GateTarget], bool] = gate.reachable) -> int:
     """0 once the listener answers and the canary port opens, with a `CanaryReport` as the pod's message."""
     try:
-        listener = _reached(plan, ask, connect)
+        listener = _reached(plan, connect)
     except gate.GateError as error:
         gate.say(str(error))
         return error.exit_code
@@ -89,11 +84,11 @@ def reach(
     return 0
 
 
-def _reached(plan: CanaryPlan, ask: Callable[[str], Kernel | str], connect: Callable[[GateTarget], bool]) -> Kernel:
+def _reached(plan: CanaryPlan, connect: Callable[[GateTarget], bool]) -> Kernel:
     canary = plan.gate_refused[0]
     deadline = time.monotonic() + plan.open_timeout_s
     while True:
-        answer = ask(plan.evaluator_url)
+        answer = listener_kernel(plan.evaluator_url)
         if isinstance(answer, Kernel) and connect(canary):
             return answer
         trouble = answer if isinstance(answer, str) else f"{gate.named(canary)} refuses"

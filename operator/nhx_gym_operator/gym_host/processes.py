@@ -22,13 +22,13 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(root: int | None = None) -> list[int]:
-    """Process ids of all living descendants of `root` (default: this process), zombies included."""
+def descendants() -> list[int]:
+    """Process ids of all living descendants of this process, zombies included."""
     children: dict[int, list[int]] = {}
     for process in all_processes():
         children.setdefault(process.parent, []).append(process.pid)
     found: list[int] = []
-    queue = [root or os.getpid()]
+    queue = [os.getpid()]
     while queue:
         below = children.get(queue.pop(), [])
         found += below
