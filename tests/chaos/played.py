@@ -79,7 +79,7 @@ def broken(played: Played) -> list[str]:
         if hit.fault.kind is Kind.OPERATOR:
             if hit.seconds is None or hit.seconds > OPERATOR_SECONDS:
                 words.append(f"no operator acted within {OPERATOR_SECONDS} s: {hit.fault}, {hit.seconds} s")
-        elif hit.recovered is None and (hit.unfinished or hit.fault.kind is Kind.MODEL):
+        elif hit.recovered is None and hit.is_timed and (hit.unfinished or hit.fault.kind is Kind.MODEL):
             words.append(f"nothing went on after it: {hit.fault}")
     return words
 

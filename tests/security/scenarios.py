@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import tarfile
@@ -13,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from devcluster import paths
 from devcluster.images.building import reference
 from e2e import manifests, runs
 from e2e.filesets import Staging, capitals_job, staging
@@ -125,8 +123,6 @@ class Flood:
     log: str
     node_tasks: int
     """The most processes and threads of the node that were seen in the pod's cgroup."""
-    node_log_bytes: int
-    """The most that the node was seen to keep of the pod's output."""
 
     @property
     def said(self) -> list[dict[str, Any]]:
@@ -317,32 +313,30 @@ def floods(world: World) -> dict[str, dict[str, Flood]]:
     for some seconds they take what the machine has."""
     made = {name: _flooding(place, runtime_class) for name, (place, runtime_class) in RUNTIMES.items()}
     tasks: Counter[str] = Counter()
-    logs: Counter[str] = Counter()
     deadline = time.monotonic() + EVICTED_SECONDS
     while True:
         pods = {name: _flood_pods(place.jobs) for name, (place, _) in RUNTIMES.items()}
         there = [pod for found in pods.values() for pod in found.values()]
         uids = {pod["metadata"]["uid"] for pod in there}
-        # Of two counters, `|` is the higher of each.
-        tasks, logs = tasks | _tasks_by_pod(uids), logs | _log_bytes_by_pod(uids)
+        tasks |= _tasks_by_pod(uids)  # the higher of each
         if all(pod["status"].get("phase") in ("Succeeded", "Failed") for pod in there) or time.monotonic() > deadline:
             break
         time.sleep(1)
-    return {name: {kind: _flood(pods[name][pod], tasks, logs) for kind, pod in made[name].items()} for name in made}
+    return {name: {kind: _flood(pods[name][pod], tasks) for kind, pod in made[name].items()} for name in made}
 
 
 def _flood_pods(namespace: str) -> dict[str, Object]:
     return {pod["metadata"]["name"]: pod for pod in cluster.listed("pods", namespace, {"flood": "yes"})}
 
 
-def _flood(pod: Object, tasks: Mapping[str, int], logs: Mapping[str, int]) -> Flood:
+def _flood(pod: Object, tasks: Mapping[str, int]) -> Flood:
     metadata = pod["metadata"]
     last = f"--tail={FLOOD_LOG_LINES}"
     try:
         log = cluster.kubectl("logs", metadata["name"], f"--namespace={metadata['namespace']}", last)
     except CommandError:
         log = ""  # an evicted pod may have none any more
-    return Flood(pod, log, tasks[metadata["uid"]], logs[metadata["uid"]])
+    return Flood(pod, log, tasks[metadata["uid"]])
 
 
 def _tasks_by_pod(uids: set[str]) -> Counter[str]:
@@ -355,16 +349,6 @@ def _tasks_by_pod(uids: set[str]) -> Counter[str]:
                 found[of] += len(list((process / "task").iterdir()))
         except OSError:
             continue  # it has ended meanwhile
-    return found
-
-
-def _log_bytes_by_pod(uids: set[str]) -> Counter[str]:
-    """Bytes on this machine, which is the node, of what pods have printed: the kubelet's files, rotated ones too."""
-    found: Counter[str] = Counter()
-    for uid in uids:
-        for file in (paths.log_dir() / "pods").glob(f"*_{uid}/*/*"):
-            with contextlib.suppress(OSError):  # it was rotated away meanwhile
-                found[uid] += file.stat().st_size
     return found
 
 

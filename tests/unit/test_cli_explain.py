@@ -152,6 +152,13 @@ def test_a_fall_back_to_one_pod_is_told_with_its_reason_and_without_what_else_co
     assert last == f"Placed Colocated: {found} (in full: status.placementReason)"
 
 
+def test_without_a_kernel_of_its_own_the_whole_reason_is_told(cluster):
+    reason = "hosts share the node's kernel (sandbox.isolation is ContainerOnly); a policy that denies is enforced"
+    placed = {"placement": "Sandboxed", "isolation": "ContainerOnly", "placementReason": reason}
+    cluster.write("jobs", [job(conditions=[condition("Complete", True, "AllRolloutsRecorded")], **placed)])
+    assert call("explain", "mcqa").output.splitlines()[-1] == f"Placed Sandboxed: {reason}"
+
+
 def test_what_gym_asked_of_other_hosts_is_a_note(cluster):
     used = {"requests": 3, "refused": 1, "passed": [{"entry": "*.example.org", "requests": 2}]}
     cluster.write("jobs", [job(phase="Starting", egress=used, conditions=WAITS)])

@@ -126,7 +126,7 @@ class EgressEntry(Reported):
 
 class JobEgress(Reported):
     """What a sandboxed Gym asked of other hosts than its models in the latest attempt, as `egress.jsonl` of the bundle
-    has it request by request."""
+    has it request by request; those without the host's token are counted only."""
 
     requests: int = Field(default=0, ge=0, le=MAX_COUNT, description="Requests and tunnels, refused ones included.")
     refused: int = Field(default=0, ge=0, le=MAX_COUNT, description="Those that were refused.")

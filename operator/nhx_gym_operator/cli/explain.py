@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..api import pod_facts
 from ..api.conditions import NOTICES, ConditionType, RunReason
-from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Phase
+from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Isolation, Phase
 from ..api.outcome import without_trimmed
 from ..api.waits import without_until
 from ..client.errors import KubectlError, UserError
@@ -150,7 +150,7 @@ def _notes(job: Job) -> list[str]:
             calls = usage.get("calls", 0) + usage["failedCalls"] + usage.get("abortedCalls", 0)
             notes.append(f"{usage['failedCalls']} of {calls} calls to model {name} failed")
     if job.egress:
-        notes.append(f"{job.egress}; each is a line of egress.jsonl in the bundle")
+        notes.append(f"{job.egress}; each with the host's token is a line of egress.jsonl in the bundle")
     notes += [f"{entry['type']}: {entry.get('message')}" for entry in _beside(job)]
     location = job.results_location
     if location and job.finished and (status.get("results") or {}).get("path") and _has_recorded(job):
@@ -160,10 +160,13 @@ def _notes(job: Job) -> list[str]:
 
 
 def _placed(job: Job) -> str:
-    """Where it was placed and why, in short: the status has the whole of what was measured, and on which nodes."""
+    """Where it was placed and why, in short: the status has the whole of what was measured, and on which nodes. Without
+    a kernel of its own, what let the job in is what comes after the kernel."""
     status = job.status
     if not status.get("placementReason"):
         return ""
+    if status.get("isolation") == Isolation.CONTAINER_ONLY:
+        return f"Placed {status.get('placement', '')}: {status['placementReason']}"
     found, *more = _SENTENCE_ENDS.split(status["placementReason"], maxsplit=1)
     return f"Placed {status.get('placement', '')}: {found}{' (in full: status.placementReason)' if more else ''}"
 

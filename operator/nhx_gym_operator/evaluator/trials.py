@@ -182,10 +182,11 @@ class JournaledGymRunner:
 
     def warnings(self) -> list[str]:
         """What the bundle lacks though nothing failed: model calls, by the names of their rollouts."""
-        if not self._uncaptured:
+        uncaptured = sorted(self._uncaptured - self.unreadable.keys())
+        if not uncaptured:
             return []
-        number = len(self._uncaptured)
-        names = [f"{key.task}-{key.rollout}" for key in sorted(self._uncaptured)[:UNCAPTURED_SHOWN]]
+        number = len(uncaptured)
+        names = [f"{key.task}-{key.rollout}" for key in uncaptured[:UNCAPTURED_SHOWN]]
         more = ", …" if number > len(names) else ""
         return [
             f"{GYM_RUN}/{self._model_calls.name} lacks {number} of {len(self._rollouts)} rollouts, though a model "

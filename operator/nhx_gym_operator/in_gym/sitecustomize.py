@@ -59,7 +59,7 @@ def _whole_bodies(app):
             if message["type"] != "http.response.body" or parts is None:
                 await send(message)
                 return
-            parts.append(message.get("body", b""))
+            parts.append(message.get("body") or b"")
             if not message.get("more_body", False):
                 await send({**message, "body": b"".join(parts)})
 

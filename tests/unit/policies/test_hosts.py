@@ -145,7 +145,7 @@ def test_a_secret_that_admission_put_into_a_host_is_refused_by_name(where, broug
     (container,) = host(workload(owner))["spec"][where]
     found = fault(serving(**{where: [container | brought]}), owner=owner)
     assert found.reason == "PodChanged" and repr(container["name"]) in found.message
-    assert re.search(r"Secret '(cloud|tool)'", found.message)
+    assert re.search(r"(key '\w+'|all) of Secret '(cloud|tool)'", found.message)
 
 
 def test_a_pod_that_is_as_it_was_asked_for_is_no_fault():

@@ -193,7 +193,8 @@ def _opened_by(host: Manifest, job: AgentEvalJob) -> str:
             return f"securityContext.{changed[0]} of container {container['name']!r} is not as it was asked for"
         secrets = _secrets_brought(container, job)
         if secrets:
-            return f"container {container['name']!r} is given Secret {secrets[0]!r}, which envSecrets does not name"
+            brought = f"container {container['name']!r} is given {secrets[0]}"
+            return f"{brought}, for which spec.target.gym.envSecrets does not ask"
     brought = [v["name"] for v in spec.get("volumes", ()) if v["name"] != TOKENS_VOLUME and "emptyDir" not in v]
     return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
 
@@ -205,13 +206,16 @@ def _changed_rights(security: Manifest) -> list[str]:
 
 
 def _secrets_brought(container: Manifest, job: AgentEvalJob) -> list[str]:
-    """Secrets of which a container has variables that are none of the job's `envSecrets`."""
+    """What a container has of Secrets that is none of the job's `envSecrets`, in words."""
     asked = [value.secret_key_ref for value in job.spec.target.gym.env_secrets.values()]
     allowed = {(ref.name, ref.key) for ref in asked}
     keys = [(variable.get("valueFrom") or {}).get("secretKeyRef") for variable in container.get("env") or ()]
     whole = [source.get("secretRef") for source in container.get("envFrom") or ()]
     brought = [ref for ref in keys if ref and (ref.get("name"), ref.get("key")) not in allowed]
-    return [ref.get("name", "") for ref in (*brought, *filter(None, whole))]
+    return [
+        *(f"key {ref.get('key')!r} of Secret {ref.get('name')!r}" for ref in brought),
+        *(f"all of Secret {ref.get('name')!r}" for ref in whole if ref),
+    ]
 
 
 def _failed_gate(host: Manifest) -> Fault | None:
