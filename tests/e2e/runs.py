@@ -16,7 +16,7 @@ from support.cluster import ROOT, CommandError, Object
 from support.job_watch import phase
 from support.report import describe, pods_of
 
-RUN_SECONDS = 600
+RUN_SECONDS = 900
 """From apply to the end of a job whose Gym starts beside others on two busy cores."""
 
 

@@ -34,8 +34,8 @@ from support.s3_server import s3_server
 STATUS_SECONDS = 60
 """How soon a status must say what is the matter."""
 TWO_HOSTS_REPEATS = 8
-START_SECONDS = 300
-"""Until the first rollouts, with two other Gyms starting on the same two cores."""
+START_SECONDS = 600
+"""Until the first rollouts: the sandbox is measured before, and two other Gyms start on the same two cores."""
 _ROWS_OF_MCQA = ["cat", f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"]
 PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
 

@@ -34,7 +34,7 @@ NAMED_SECONDS = 60
 """How soon a status names what a job is stuck in."""
 END_SECONDS = 480
 """Patience only: four containers start one after the other, beside all else that runs."""
-START_SECONDS = 300
+START_SECONDS = 600
 _DEADLINE = {"podStartSeconds": 40}
 
 
