@@ -16,7 +16,7 @@ from chaos.writes import Writes
 from nhx_gym_operator.api.constants import CONTAINER_EVALUATE, CONTAINER_HOST
 from support import cluster
 from support.cluster import Object
-from support.job_watch import JobWatch, ended, phase
+from support.job_watch import JobWatch, condition, ended, phase
 from support.report import describe
 
 PIECES = "pods,services,endpointslices,secrets,configmaps,persistentvolumeclaims,networkpolicies,serviceaccounts,roles"
@@ -339,11 +339,12 @@ class Player:
 
     def _check_restarted(self, job: Job, hit: Hit, status: Object) -> None:
         """A killed evaluator's container is started again in its pod, and its hosts go on; the status says so."""
+        states = self._watch.history(_namespace(job), job.name)
         lost = status.get("lostAttempts", 0) - hit.lost
         if self._uids_of_pods(job) != hit.beside or lost:
-            self._problem(job, f"{hit.fault.kind}: that cost {lost} attempts, or a pod")
-        told = told_of_restart(self._watch.history(_namespace(job), job.name))
-        if not told and not may_be_unseen(hit, self.played.hits):
+            said = "; ".join(dict.fromkeys(condition(state, "Running").get("message", "") for state in states))
+            self._problem(job, f"{hit.fault.kind}: that cost {lost} attempts, or a pod. The status said: {said}")
+        if not told_of_restart(states) and not may_be_unseen(hit, self.played.hits):
             self._problem(job, f"{hit.fault.kind}: the status did not say that it was started again")
 
     def _check_calls(self, job: Job) -> None:

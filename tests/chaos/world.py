@@ -30,9 +30,9 @@ GONE_SECONDS = 300
 IDLE_NAMESPACE = "nhx-chaos-idle"
 KEYS, ROWS = "model-keys", "rows"
 CRDS = ROOT / "crds"
-_SMALL = {"requests": {"cpu": "40m", "memory": "64Mi"}}
-_GYM = {"requests": {"cpu": "200m", "memory": "1Gi"}}
-_LIGHT = {"requests": {"cpu": "20m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}}
+_SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+_GYM = {"requests": {"cpu": "400m", "memory": "1Gi"}}
+_LIGHT = {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}}
 """Twenty jobs and their operators have to find room on a node of two cores."""
 
 
