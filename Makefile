@@ -27,8 +27,7 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 
 .PHONY: test
 test: lint programs ## the tests of every change
-	$(MAKE) test-unit
-	$(MAKE) --jobs=2 test-faults test-cluster
+	$(MAKE) --jobs=2 test-faults test-unit test-cluster
 	$(MAKE) test-e2e
 
 .PHONY: test-unit

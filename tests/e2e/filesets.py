@@ -21,7 +21,7 @@ from e2e import manifests, runs
 from e2e.installations import GVISOR, RUNC
 from e2e.manifests import CAPITALS, INSTANT_PORT, MCQA_ROWS, MODELS_NAMESPACE, PATIENCE_SECONDS
 from e2e.runs import Run
-from e2e.stage import idle_scenario, scenario
+from e2e.stage import idle_scenario, nightly, scenario
 from e2e.world import World
 from nhx_gym_operator.api.tree import content_sum, digest_of_sums
 from support import cluster
@@ -49,6 +49,7 @@ class Staging:
         return condition(self.file_set, "Resolved")
 
 
+@nightly
 @scenario
 def wheels_from_a_bucket(world: World) -> Run:
     """The page's environment with a wheel of its own, from a real S3 server; rows from an archive on a web server."""
@@ -79,6 +80,7 @@ def from_the_page(world: World) -> Run:
     return runs.succeeded(world, cluster.get("aej", "capitals", RUNC.jobs), said=said)
 
 
+@nightly
 @scenario
 def wheels_from_the_page(world: World) -> Run:
     """The page's second part: the wheel is built, and the plugin submits the folder as it lies there."""

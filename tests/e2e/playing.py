@@ -34,6 +34,14 @@ def join(config: pytest.Config) -> None:
         config.pluginmanager.register(sys.modules[__name__], _NAME)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test is as seldom as its scenarios."""
+    for item in items:
+        if stages.nightly_names() & _asked_for([item]):
+            item.add_marker(pytest.mark.nightly)
+
+
 @pytest.fixture(scope="session")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The cluster, with all scenarios under way that the collected tests ask for."""

@@ -22,7 +22,7 @@ from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
 from e2e.manifests import FLAKY_PORT, JUDGE_PORT, REFUSING_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
 from e2e.runs import Run, tree_of
 from e2e.sdk_alone import SdkRun
-from e2e.stage import idle_scenario, scenario
+from e2e.stage import idle_scenario, nightly, scenario
 from e2e.world import World
 from nhx_gym_operator.api.constants import CONTAINER_EVALUATE
 from support import cluster
@@ -85,6 +85,7 @@ def evaluator_killed(world: World) -> Run:
     return _evaluator_killed(world, manifests.mcqa_job(RUNC.jobs, "killed", port=SLOW_PORT, concurrency=1), "evaluator")
 
 
+@nightly
 @scenario
 def evaluator_killed_colocated(world: World) -> Run:
     """With Gym in it, and what it recorded on an emptyDir."""
@@ -131,6 +132,7 @@ def two_hosts(world: World) -> Run:
     return Run(run.job, run.states, run.pods, run.logs, run.bundle, facts)
 
 
+@nightly
 @scenario
 def object_store(world: World) -> Run:
     """The bundle goes to a bucket of a real server, the journal to a claim that is to stay when the job is deleted: it
@@ -207,6 +209,7 @@ class Answer:
     body: bytes
 
 
+@nightly
 @idle_scenario
 def golden_answers(world: World) -> dict[str, tuple[Answer, Answer]]:
     """What a real model server answers directly and through the gateway, by the request's name. It is one of its own,
@@ -229,12 +232,14 @@ def _answer(said: dict[str, Any]) -> Answer:
     return Answer(said["status"], said["type"], base64.b64decode(said["body"]))
 
 
+@nightly
 @scenario
 def run_locally(world: World) -> dict[str, float]:
     """`examples/submit` on one machine: what it prints."""
     return _printed_scores(sdk_alone.run_example("run-locally", seconds=runs.RUN_SECONDS))
 
 
+@nightly
 @scenario
 def submitted_runner(world: World) -> dict[str, float]:
     """The same runner, submitted to the cluster by the example's other script."""
@@ -277,6 +282,7 @@ def missing_inputs(world: World) -> Run:
     return runs.succeeded(world, job, asked=asked, explained=explained)
 
 
+@nightly
 @scenario
 def rows_on_claim(world: World) -> Run:
     """mcqa's rows as an office program saves them, the first of them twice, on a claim. Gym's default model type."""
@@ -300,6 +306,7 @@ for number in range({MANY_ROWS}):
 """
 
 
+@nightly
 @scenario
 def many_rows(world: World) -> Run:
     """mcqa's five questions a hundred times, each time another row."""
@@ -319,6 +326,7 @@ for task in discover_gym_tasks(sys.argv[1]):
 """
 
 
+@nightly
 @scenario
 def out_of_tokens(world: World) -> Run:
     """Four stored tasks out of five, and tokens for the first call."""
@@ -355,6 +363,7 @@ def inference_provider(world: World) -> Run:
     return Run(run.job, run.states, run.pods, run.logs, facts=run.facts | {"too late": _refused_download(world, job)})
 
 
+@nightly
 @scenario
 def openai_model(world: World) -> Run:
     job = manifests.mcqa_job(COLOCATED.jobs, "openai-model", modelType="openai_model", **manifests.BOUND_BY_HAND)
@@ -374,6 +383,7 @@ def cancelled(world: World) -> Run:
     return Run(run.job, run.states, run.pods, run.logs, run.bundle, run.facts | {"still running": running})
 
 
+@nightly
 @scenario
 def suspended(world: World) -> Run:
     """In the middle of its run, and resumed."""
@@ -391,6 +401,7 @@ def suspended(world: World) -> Run:
     )
 
 
+@nightly
 @scenario
 def retried(world: World) -> Run:
     """The model fails one call, which the gateway is not to repeat. A job that runs failed rollouts once more."""
@@ -404,6 +415,7 @@ def retried(world: World) -> Run:
     return replace(run, facts=run.facts | {"journal": journal, "calls": calls})
 
 
+@nightly
 @scenario
 def refused_calls(world: World) -> Run:
     """One row, all of whose calls the model server refuses."""
@@ -414,6 +426,7 @@ def refused_calls(world: World) -> Run:
     return replace(run, bundle=runs.download(world, job))
 
 
+@nightly
 @scenario
 def refused_rows(world: World) -> Run:
     """Of five rows the model server does not understand one, and finds the prompt of another too long."""
@@ -428,6 +441,7 @@ def judged_runc(world: World) -> Run:
     return _judged(world, RUNC.jobs)
 
 
+@nightly
 @scenario
 def judged_colocated(world: World) -> Run:
     return _judged(world, COLOCATED.jobs)
@@ -442,6 +456,7 @@ def _judged(world: World, namespace: str) -> Run:
     return replace(run, facts=run.facts | {"marks": extras.get(manifests.marks_of(namespace))})
 
 
+@nightly
 @scenario
 def tool_call(world: World) -> Run:
     job = bundled.BY_NAME["example_single_tool_call"].job(COLOCATED.jobs)
@@ -457,12 +472,14 @@ def blackjack(world: World) -> Run:
     return runs.succeeded(world, job)
 
 
+@nightly
 @scenario
 def failed_start(world: World) -> Run:
     """The resources server refuses its configuration: it ends while Gym starts."""
     return _failed_start(world, RUNC.jobs)
 
 
+@nightly
 @scenario
 def failed_start_colocated(world: World) -> Run:
     return _failed_start(world, COLOCATED.jobs)
@@ -476,6 +493,7 @@ def _failed_start(world: World, namespace: str) -> Run:
     return replace(run, facts={"log": _read_claim(namespace, "no-start-results", "cat attempt-1/gym_run/gym_env.log")})
 
 
+@nightly
 @scenario
 def stubborn_child(world: World) -> Run:
     """A server of Gym leaves a process that ignores every signal but one."""
@@ -487,6 +505,7 @@ def stubborn_child(world: World) -> Run:
     return runs.succeeded(world, job)
 
 
+@nightly
 @scenario
 def another_reward(world: World) -> Run:
     job = bundled.MULTI_REWARD.job(RUNC.jobs, "another-reward", rewardKey="schema_valid")
@@ -494,6 +513,7 @@ def another_reward(world: World) -> Run:
     return runs.succeeded(world, job)
 
 
+@nightly
 @scenario
 def slow_start_colocated(world: World) -> Run:
     job = manifests.mcqa_job(COLOCATED.jobs, "impatient", startupTimeoutSeconds=3)
@@ -501,11 +521,13 @@ def slow_start_colocated(world: World) -> Run:
     return runs.failed(world, job)
 
 
+@nightly
 @scenario
 def slow_collection(world: World) -> Run:
     return _slow_collection(world, RUNC.jobs)
 
 
+@nightly
 @scenario
 def slow_collection_colocated(world: World) -> Run:
     return _slow_collection(world, COLOCATED.jobs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e.world import World
@@ -28,6 +28,7 @@ type Scenario = Callable[[World], Any]
 class _Entry:
     play: Scenario
     idle: bool
+    nightly: bool = False
 
 
 _registered: dict[str, _Entry] = {}
@@ -45,8 +46,18 @@ def idle_scenario(function: Scenario) -> Scenario:
     return function
 
 
+def nightly(function: Scenario) -> Scenario:
+    """One that is not played for every change, and so are the tests that ask for it."""
+    _registered[function.__name__] = replace(_registered[function.__name__], nightly=True)
+    return function
+
+
 def names() -> list[str]:
     return list(_registered)
+
+
+def nightly_names() -> set[str]:
+    return {name for name, entry in _registered.items() if entry.nightly}
 
 
 class Stage:

@@ -21,7 +21,7 @@ from e2e import manifests, runs
 from e2e.installations import RUNC
 from e2e.manifests import HUNG_PORT
 from e2e.runs import Run
-from e2e.stage import idle_scenario, scenario
+from e2e.stage import idle_scenario, nightly, scenario
 from e2e.world import World
 from nhx_gym_operator.controller.settings import Installation
 from nhx_gym_operator.workloads.workload import ApiAddresses
@@ -69,6 +69,7 @@ def claim_never_binds(world: World) -> Stuck:
     return _stuck(world, "claim", "A claim never binds", job={"results": claim})
 
 
+@nightly
 @idle_scenario
 def evaluator_out_of_memory(world: World) -> Stuck:
     small = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "40Mi"}}
@@ -114,6 +115,7 @@ def _operator(namespace: str, **changes: Any) -> Iterator[None]:
 _IMAGES = {"tasks": "nhx-tasks", "gymHost": "nhx-gym-host", "gymTasks": "nhx-gym-tasks"}
 
 
+@nightly
 @scenario
 def hung_model(world: World) -> dict[str, Stuck]:
     """A model that takes calls and answers none; then the host's processes are stopped, so that its sockets stay."""
@@ -138,6 +140,7 @@ def hung_model(world: World) -> dict[str, Stuck]:
     return found
 
 
+@nightly
 @scenario
 def port_clash(world: World) -> Run:
     """The resources server is given the port on which its host listens."""

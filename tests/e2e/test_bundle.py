@@ -53,15 +53,7 @@ def test_the_metadata_name_the_sdk_that_wrote_them(run: Run) -> None:
     assert metadata["target"]["config"]["mode"] == run.status["placement"].lower()
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        "mcqa_runc",
-        "mcqa_colocated",
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("rows_on_claim", "openai_model")),
-    ],
-    indirect=True,
-)
+@pytest.mark.parametrize("run", ["mcqa_runc", "mcqa_colocated", "rows_on_claim", "openai_model"], indirect=True)
 def test_every_model_call_is_told_apart_by_its_rollout(run: Run) -> None:
     """Several rollouts are under way at once, so that only what Gym's model server passes on can tell."""
     assert run.bundle

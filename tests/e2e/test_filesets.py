@@ -12,7 +12,7 @@ from e2e.manifests import CAPITALS_TASKS
 from e2e.runs import Run
 from support.job_watch import condition, is_true
 
-PAGES = ["from_the_page", pytest.param("wheels_from_the_page", marks=pytest.mark.nightly)]
+PAGES = ["from_the_page", "wheels_from_the_page"]
 RUNS = pytest.mark.parametrize("run", ["wheels_from_a_bucket", *PAGES], indirect=True)
 
 
@@ -65,7 +65,6 @@ def test_the_pages_commands_wait_for_the_jobs_end_and_show_its_reward(run: Run) 
     assert shown in said
 
 
-@pytest.mark.nightly
 def test_a_folder_that_the_plugin_submits_is_installed_with_its_wheels_and_goes_with_the_job(
     wheels_from_the_page: Run,
 ) -> None:

@@ -14,9 +14,7 @@ from support.clock import seconds_between
 from support.job_watch import condition, is_true
 
 ROLLOUTS = MCQA_TASKS * REPEATS
-KILLED = pytest.mark.parametrize(
-    "story", ["evaluator_killed", pytest.param("evaluator_killed_colocated", marks=pytest.mark.nightly)]
-)
+KILLED = pytest.mark.parametrize("story", ["evaluator_killed", "evaluator_killed_colocated"])
 
 
 def test_what_is_missing_is_named_one_after_the_other_and_the_job_goes_on_by_itself(missing_inputs: Run) -> None:
@@ -121,7 +119,6 @@ def test_both_hosts_ran_rollouts_and_their_logs_are_in_the_bundle(two_hosts: Run
     assert "SomeHostsReady" in {condition(state, "SandboxReady")["reason"] for state in two_hosts.states[5:]}
 
 
-@pytest.mark.nightly
 def test_a_suspended_job_goes_on_with_what_it_had_recorded_and_ends_with_the_same_numbers(
     suspended: Run, mcqa_colocated: Run
 ) -> None:
@@ -134,7 +131,6 @@ def test_a_suspended_job_goes_on_with_what_it_had_recorded_and_ends_with_the_sam
     assert values == pytest.approx({name: aggregate["value"] for name, aggregate in mcqa_colocated.aggregates.items()})
 
 
-@pytest.mark.nightly
 def test_a_rollout_that_failed_is_run_again_alone_and_the_job_is_whole(retried: Run, mcqa_runc: Run) -> None:
     complete = condition(retried.job, "Complete")
     assert (complete["status"], complete["reason"]) == ("True", "AllRolloutsRecorded")

@@ -159,9 +159,7 @@ def test_placement_is_what_each_installation_was_set_to(mcqa_gvisor: Run, mcqa_r
     ]
 
 
-@pytest.mark.parametrize(
-    "run", ["inference_provider", pytest.param("openai_model", marks=pytest.mark.nightly)], indirect=True
-)
+@pytest.mark.parametrize("run", ["inference_provider", "openai_model"], indirect=True)
 def test_other_model_types_give_the_same_reward(run: Run) -> None:
     assert run.status["progress"]["summary"] == "10/10"
     assert run.aggregates["gym_reward.reward"]["value"] == pytest.approx(0.8)

@@ -7,7 +7,6 @@ import pytest
 from e2e.test_mcqa import TIMED
 
 
-@pytest.mark.nightly
 def test_a_submitted_runner_has_the_aggregates_of_its_local_run(
     run_locally: dict[str, float], submitted_runner: dict[str, float]
 ) -> None:

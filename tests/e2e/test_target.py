@@ -22,8 +22,7 @@ from e2e.manifests import (
 from e2e.runs import Run, rows_of
 from support.job_watch import condition
 
-nightly = pytest.mark.nightly
-JUDGED = pytest.mark.parametrize("run", ["judged_runc", pytest.param("judged_colocated", marks=nightly)], indirect=True)
+JUDGED = pytest.mark.parametrize("run", ["judged_runc", "judged_colocated"], indirect=True)
 JUDGED_ROLLOUTS = 5 * REPEATS
 
 
@@ -56,7 +55,7 @@ def test_a_job_nested_thousands_deep_is_refused_and_the_operator_goes_on(deep_ne
     assert deep_nesting.facts["operator restarts"] == [0]
 
 
-@pytest.mark.parametrize("run", ["inference_provider", pytest.param("openai_model", marks=nightly)], indirect=True)
+@pytest.mark.parametrize("run", ["inference_provider", "openai_model"], indirect=True)
 def test_an_agent_may_be_bound_by_hand(run: Run) -> None:
     assert run.job["spec"]["target"]["gym"]["bindResourcesServer"] is False
     assert run.aggregates["gym_reward.reward"]["value"] == pytest.approx(0.8)
@@ -79,7 +78,6 @@ def test_five_identical_rows_are_one_task_and_each_repeat_one_trial(blackjack: R
     assert all(row["reward"] in (-1.0, 0.0, 1.0) for row in rows_of(blackjack.bundle / "gym_run/rollouts.jsonl"))
 
 
-@nightly
 @pytest.mark.parametrize("run", ["failed_start", "failed_start_colocated"], indirect=True)
 def test_a_gym_that_does_not_start_shows_the_end_of_a_log_that_is_whole_in_the_results(run: Run) -> None:
     failed = condition(run.job, "Failed")
@@ -90,7 +88,6 @@ def test_a_gym_that_does_not_start_shows_the_end_of_a_log_that_is_whole_in_the_r
     assert last and last[:80] in run.facts["log"]
 
 
-@nightly
 def test_a_model_server_that_refuses_every_call_ends_the_job_in_its_words_and_nothing_is_scored(
     refused_calls: Run,
 ) -> None:
@@ -104,7 +101,6 @@ def test_a_model_server_that_refuses_every_call_ends_the_job_in_its_words_and_no
     assert rows_of(refused_calls.bundle / "gym_run/rollouts.jsonl") == []
 
 
-@nightly
 def test_an_over_long_prompt_and_a_refused_call_are_told_apart_and_neither_is_a_zero(refused_rows: Run) -> None:
     assert _failures(refused_rows) == {(REFUSED_ROW, "model"): REPEATS, (LONG_ROW, "context"): REPEATS}
     degraded = condition(refused_rows.job, "Degraded")
@@ -116,7 +112,6 @@ def test_an_over_long_prompt_and_a_refused_call_are_told_apart_and_neither_is_a_
     assert (reward["value"], reward["count"]) == (pytest.approx(2 / 3), 3 * REPEATS)
 
 
-@nightly
 def test_a_process_that_ignores_every_signal_is_killed_after_the_grace_and_named(stubborn_child: Run) -> None:
     complete = condition(stubborn_child.job, "Complete")
     assert "did not end within 12 s (spec.target.gym.shutdownGraceSeconds) and were killed" in complete["message"]
@@ -124,7 +119,6 @@ def test_a_process_that_ignores_every_signal_is_killed_after_the_grace_and_named
     assert "stubborn child" in (stubborn_child.bundle / "gym_run/gym_env.log").read_text()
 
 
-@nightly
 def test_another_key_of_the_record_may_hold_the_reward(another_reward: Run) -> None:
     assert another_reward.bundle
     rows = rows_of(another_reward.bundle / "gym_run/rollouts.jsonl")
@@ -133,14 +127,12 @@ def test_another_key_of_the_record_may_hold_the_reward(another_reward: Run) -> N
     assert another_reward.aggregates["gym_reward.reward"]["value"] == pytest.approx(mean)
 
 
-@nightly
 def test_a_start_that_takes_too_long_shows_what_gym_was_doing(slow_start_colocated: Run) -> None:
     failed = condition(slow_start_colocated.job, "Failed")
     assert failed["reason"] == "StartupTimeout"
     assert "spec.target.gym.startupTimeoutSeconds" in failed["message"] and "gym_run/gym_env.log" in failed["message"]
 
 
-@nightly
 @pytest.mark.parametrize("run", ["slow_collection", "slow_collection_colocated"], indirect=True)
 def test_a_collection_that_takes_too_long_is_ended_and_shows_what_gym_said_last(run: Run) -> None:
     failed = condition(run.job, "Failed")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from e2e.manifests import MCQA_TASKS, REPEATS
 from e2e.runs import Run, rows_of
 from e2e.scenarios import MANY_ROWS
@@ -15,7 +13,6 @@ def ids(run: Run) -> list[str]:
     return [task["id"] for task in rows_of(run.bundle / "tasks.jsonl")]
 
 
-@pytest.mark.nightly
 def test_rows_on_a_claim_are_the_tasks_of_the_bundled_file_however_they_were_saved(
     rows_on_claim: Run, mcqa_runc: Run
 ) -> None:
@@ -23,7 +20,6 @@ def test_rows_on_a_claim_are_the_tasks_of_the_bundled_file_however_they_were_sav
     assert rows_on_claim.aggregates["gym_reward.reward"] == mcqa_runc.aggregates["gym_reward.reward"]
 
 
-@pytest.mark.nightly
 def test_the_row_that_stands_twice_is_one_task_and_condition_and_event_say_so(rows_on_claim: Run) -> None:
     told = f"{MCQA_TASKS + 1} rows, {MCQA_TASKS} distinct"
     assert told in condition(rows_on_claim.job, "RowsCollapsed")["message"]
@@ -31,7 +27,6 @@ def test_the_row_that_stands_twice_is_one_task_and_condition_and_event_say_so(ro
     assert [event["type"] for event in rows_on_claim.facts["events"] if told in event["message"]] == ["Warning"]
 
 
-@pytest.mark.nightly
 def test_a_job_out_of_tokens_makes_no_further_call_and_keeps_what_it_has(out_of_tokens: Run) -> None:
     failed = condition(out_of_tokens.job, "Failed")
     assert failed["reason"] == "TokenLimitReached" and "spec.limits.tokens allows 1" in failed["message"]
@@ -41,7 +36,6 @@ def test_a_job_out_of_tokens_makes_no_further_call_and_keeps_what_it_has(out_of_
     assert out_of_tokens.aggregates["gym_reward.reward"]["count"] == 1
 
 
-@pytest.mark.nightly
 def test_five_hundred_rows_on_a_claim_go_through_real_gym(many_rows: Run) -> None:
     assert many_rows.status["progress"]["summary"] == f"{MANY_ROWS}/{MANY_ROWS}"
     reward = many_rows.aggregates["gym_reward.reward"]
