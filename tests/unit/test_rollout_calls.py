@@ -230,6 +230,17 @@ def test_gyms_model_server_passes_on_the_rollout_that_it_is_called_for(
     assert served(tmp_path, path).stdout.strip() == str(sent)
 
 
+def test_gym_starts_ray_without_its_dashboard(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("def init(**options): print(options)\n")
+    (tmp_path / "nemo_gym").mkdir()
+    (tmp_path / "nemo_gym/__init__.py").touch()
+    (tmp_path / "nemo_gym/server_utils.py").write_text("import ray\ninitialize_ray = lambda: ray.init(address='gcs')\n")
+    code = "from nemo_gym.server_utils import initialize_ray; initialize_ray()"
+    environment = {**os.environ, "PYTHONPATH": search_path(str(tmp_path))}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert said.stdout.strip() == str({"include_dashboard": False, "address": "gcs"}), said.stderr
+
+
 def test_a_gym_of_another_shape_serves_all_the_same_and_says_what_it_lacks(tmp_path: Path) -> None:
     other = GYM | {"rollout_correlation": "", "openai_utils": GYM["openai_utils"]}
     ended = served(tmp_path, "/ng-rollout/4-1/v1/responses", other)

@@ -1,5 +1,5 @@
-"""Makes Gym's model servers say which rollout a call is of, and capture each call before its caller has the answer.
-Python imports this as each of Gym's processes starts.
+"""Makes Gym's model servers say which rollout a call is of, and capture each call before its caller has the answer; and
+Gym start Ray without its dashboard. Python imports this as each of Gym's processes starts.
 
 NeMo Gym 0.5.0's agents call a model server under `/ng-rollout/<id>`, and the server's `_CaptureMiddleware` strips that
 prefix before it calls the model, which so never learns the id. Here the id stays in Gym's own context variable
@@ -9,6 +9,9 @@ That middleware means to hold the end of an answer back until the call is on dis
 (`setup_session_middleware` in `nemo_gym/server_utils.py`) makes two parts of an answer, the whole body and an empty
 end, and a client that was told the length does not wait for the second: a rollout could end before its last call was
 captured. Here such a body stays one part.
+
+The dashboard, which nobody can reach, is ten processes, and `nemo_gym.server_utils.initialize_ray` offers no way to
+leave it out.
 
 It imports nothing of this project, since a Gym beside the evaluator has an interpreter of its own. Where Gym is not as
 expected, calls carry no header or may be captured late: the evaluator then tells them apart by less, or has none of a
@@ -82,19 +85,29 @@ def _send_rollout(client):
     client.request = send_with_rollout
 
 
+def _leave_out_dashboard(servers):
+    start = servers.ray.init
+
+    def start_without(*args, **options):
+        return start(*args, **{"include_dashboard": False, **options})
+
+    servers.ray.init = start_without
+
+
 class _Changed:
-    """A finder that changes two of Gym's modules as they are imported."""
+    """A finder that changes some of Gym's modules as they are imported."""
 
     def __init__(self):
-        unnamed = "will not say their rollout"
+        unnamed = "model calls will not say their rollout"
         self.changes = {
             "nemo_gym.base_responses_api_model": {
                 _keep_rollout: unnamed,
-                _capture_first: "may be captured after their answer",
+                _capture_first: "model calls may be captured after their answer",
             },
             "nemo_gym.openai_utils": {_send_rollout: unnamed},
+            "nemo_gym.server_utils": {_leave_out_dashboard: "Ray may start its dashboard"},
         }
-        """By module; of each change, what becomes of model calls without it."""
+        """By module; of each change, what happens without it."""
 
     def find_spec(self, name, path=None, target=None):
         changes = self.changes.pop(name, None)
@@ -110,7 +123,7 @@ class _Changed:
                     try:
                         change(module)
                     except Exception as error:
-                        print(f"model calls of {name} {without}: {error!r}", file=sys.stderr)
+                        print(f"{name} is not as expected, so {without}: {error!r}", file=sys.stderr)
 
             spec.loader.exec_module = run_and_change
         return spec
