@@ -12,8 +12,9 @@ from support.cluster import Object
 from support.job_watch import condition
 
 OPERATOR_SECONDS = 20
-UNSEEN_SECONDS = 30
-"""So near to it the loss of an operator or of the API server can hide what a status said for a while."""
+BLIND_SECONDS = 30
+"""So near to it the loss of an operator or of the API server can hide what a status said for a while, and that of the
+API server can hold up who leads."""
 KILLED = "exit code 137"
 
 
@@ -77,7 +78,8 @@ def broken(played: Played) -> list[str]:
     words += [f"it did not happen: {fault}" for fault in played.plan.faults if fault not in happened]
     for hit in played.hits:
         if hit.fault.kind is Kind.OPERATOR:
-            if hit.seconds is None or hit.seconds > OPERATOR_SECONDS:
+            late = hit.seconds is not None and hit.seconds > OPERATOR_SECONDS
+            if hit.seconds is None or (late and not _is_near(hit, played.hits, Kind.API_SERVER)):
                 words.append(f"no operator acted within {OPERATOR_SECONDS} s: {hit.fault}, {hit.seconds} s")
         elif hit.recovered is None and hit.is_timed and (hit.unfinished or hit.fault.kind is Kind.MODEL):
             words.append(f"nothing went on after it: {hit.fault}")
@@ -102,5 +104,8 @@ def told_of_restart(states: Iterable[Object]) -> bool:
 
 def may_be_unseen(hit: Hit, hits: Iterable[Hit]) -> bool:
     """Whether nobody may have looked, or been told, what the status of its job said right after it."""
-    blinding = (Kind.OPERATOR, Kind.API_SERVER)
-    return any(other.fault.kind in blinding and abs(other.at - hit.at) <= UNSEEN_SECONDS for other in hits)
+    return _is_near(hit, hits, Kind.OPERATOR, Kind.API_SERVER)
+
+
+def _is_near(hit: Hit, hits: Iterable[Hit], *kinds: Kind) -> bool:
+    return any(other.fault.kind in kinds and abs(other.at - hit.at) <= BLIND_SECONDS for other in hits)

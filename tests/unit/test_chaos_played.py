@@ -107,6 +107,13 @@ def test_a_status_is_not_missed_where_nobody_was_there_to_tell_or_to_look() -> N
     assert not may_be_unseen(killed, [killed, hit(Kind.API_SERVER, 131.0), hit(Kind.HOST), hit(Kind.MODEL)])
 
 
+def test_an_operator_may_act_later_right_after_the_api_servers_loss_and_has_to_act() -> None:
+    late, gone = hit(Kind.OPERATOR, recovered=124.5), hit(Kind.API_SERVER, 88.0, recovered=99.0)
+    assert broken(after(late, gone)) == []
+    assert len(broken(after(late, hit(Kind.API_SERVER, 69.0, recovered=80.0)))) == 1
+    assert len(broken(after(hit(Kind.OPERATOR), gone))) == 1
+
+
 def test_what_cannot_be_counted_is_in_no_figure() -> None:
     two, real = dataclasses.replace(JOB, hosts=2), dataclasses.replace(JOB, where=Where.SANDBOXED)
     of_one = hit(Kind.HOST, recovered=110.0, unfinished={(0, 0), (1, 0)}, collected={(0, 0), (1, 0)})
