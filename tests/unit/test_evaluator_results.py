@@ -250,7 +250,7 @@ async def test_of_many_rollouts_without_model_calls_the_first_are_named(tmp_path
         w.hosts[0].uncaptured = {(task, repeat) for task in range(3) for repeat in range(2)}
         outcome = await finish(w.evaluation(w.plan(ROWS)), *w.hosts)
     (warning,) = outcome.warnings
-    assert "lacks 6 of 6 rollouts" in warning and "answered them: 0-0, 0-1, 1-0, 1-1, 2-0, …. " in warning
+    assert "lacks 6 of 6 rollouts" in warning and "answered them: 0-0, 0-1, 1-0, 1-1, 2-0 and 1 more. " in warning
 
 
 async def test_gyms_reward_is_dropped_and_a_single_number_has_no_mean(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ..api.constants import Placement
 from ..api.wire.mounts import GYM_RUN
 from ..api.wire.plans import EvaluatorPlan
 from ..api.wire.reports import FailureClass
+from ..api.wording import some_of
 from . import gym_files
 from .gym_files import json_line, write_rows
 from .journal import Journal
@@ -185,12 +186,10 @@ class JournaledGymRunner:
         uncaptured = sorted(self._uncaptured - self.unreadable.keys())
         if not uncaptured:
             return []
-        number = len(uncaptured)
-        names = [f"{key.task}-{key.rollout}" for key in uncaptured[:UNCAPTURED_SHOWN]]
-        more = ", …" if number > len(names) else ""
+        names = some_of([f"{key.task}-{key.rollout}" for key in uncaptured], UNCAPTURED_SHOWN)
         return [
-            f"{GYM_RUN}/{self._model_calls.name} lacks {number} of {len(self._rollouts)} rollouts, though a model "
-            f"answered them: {', '.join(names)}{more}. Gym captured none of their calls, or more than is taken; their "
+            f"{GYM_RUN}/{self._model_calls.name} lacks {len(uncaptured)} of {len(self._rollouts)} rollouts, though a "
+            f"model answered them: {names}. Gym captured none of their calls, or more than is taken; their "
             "rewards and counted tokens stand"
         ]
 
