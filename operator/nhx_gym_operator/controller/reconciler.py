@@ -28,7 +28,7 @@ from .measuring.monitor import Monitor
 from .observation import Action, CreateTogether, Decision, PodsRefused
 from .observe import Observer
 from .policies import managed_by
-from .progress import ProgressPoller
+from .progress_poller import ProgressPoller
 from .queue import WorkQueue
 from .settings import Installation
 from .staging_reports import StagingReport

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from nhx_gym_operator.api.wire.endpoints import IMAGES_HEADER, Progress, Stage
-from nhx_gym_operator.controller import progress
+from nhx_gym_operator.controller import progress_poller
 from nhx_gym_operator.controller.observation import ProgressSource
 from support.controller_values import UID
 
@@ -39,9 +39,9 @@ async def evaluator():
 
 @pytest.fixture
 async def poller(monkeypatch):
-    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(progress_poller, "INTERVAL_SECONDS", 0.02)
     changed = []
-    poller = progress.ProgressPoller(changed.append)
+    poller = progress_poller.ProgressPoller(changed.append)
     poller.changed = changed
     task = asyncio.create_task(poller.run())
     yield poller
