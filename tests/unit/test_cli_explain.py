@@ -367,7 +367,7 @@ def test_a_job_that_has_ended_is_not_said_to_wait_until_some_time(cluster, phase
     missing = "ConfigMap 'rows' does not exist in namespace 'evals'; create it or name another"
     waiting = missing + waits.until("2026-01-01T00:05:00Z", "the operator's setting timeouts.waitForInputsSeconds")
     ended = [] if waits_still else failed("InputsTimeout", f"{missing}; still so after 300 s")[1:]
-    found = [condition("Accepted", False, "ConfigMapNotFound", waiting), *ended]
+    found = [condition("Accepted", False, "ConfigMapNotFound", waiting if waits_still else missing), *ended]
     cluster.write("jobs", [job(phase=phase, conditions=found)])
     cluster.write("events", [event("4f2c", waiting, "2026-01-01T00:01:00Z", "AgentEvalJob", "mcqa")])
 

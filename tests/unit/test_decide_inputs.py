@@ -67,6 +67,18 @@ def test_waiting_ends_at_the_deadline_naming_what_was_missing_and_the_setting():
     assert decision.status["phase"] == "Failed"
 
 
+@pytest.mark.parametrize(
+    ("spec", "seconds", "phase"), [({}, 300, "Failed"), ({"cancel": True}, 20, "Cancelled")], ids=["late", "cancelled"]
+)
+def test_a_job_that_has_ended_says_what_it_waited_for_and_waits_until_no_time(spec, seconds, phase):
+    waited = waiting_since(seconds).status.to_dict()
+    ended = decide(new(job(status=waited, **spec), inputs=ABSENT), NOW).status
+    assert ended["phase"] == phase
+    said = [entry["message"] for entry in ended["conditions"]]
+    assert any(message.startswith(ABSENT.missing.message) for message in said)
+    assert "it waits until" in waited["conditions"][0]["message"] and not any("waits until" in each for each in said)
+
+
 def test_the_deadline_is_looked_at_in_time():
     assert decide(new(waiting_since(298), inputs=ABSENT), NOW).requeue_after == pytest.approx(2.0)
 

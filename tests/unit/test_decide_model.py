@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nhx_gym_operator.api.constants import Phase
+from nhx_gym_operator.api.waits import without_until
 from nhx_gym_operator.api.wire.endpoints import Stage
 from nhx_gym_operator.controller import act, podview
 from nhx_gym_operator.controller.caches import KINDS
@@ -135,6 +136,7 @@ class World(SmallWorld):
         if final:
             assert status["phase"] in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED) and status["completionTime"]
             self._final = end
+            assert not [entry for entry in conditions if without_until(entry["message"]) != entry["message"]]
         assert status.get("attempt", 0) >= self._highest, "an attempt that goes back"
         assert status.get("lostAttempts", 0) >= self._lost, "a loss that is forgotten"
         self._highest, self._lost = status.get("attempt", 0), status.get("lostAttempts", 0)

@@ -19,7 +19,6 @@ from ..api.constants import (
     Phase,
     Role,
 )
-from ..api.waits import without_until
 from ..api.wire.mounts import attempt_dir
 from .errors import KubectlError, NotFound, UserError
 from .kubectl import Kubectl
@@ -115,11 +114,7 @@ class Job:
 
     @property
     def conditions(self) -> list[Body]:
-        """As they stand in the status; what a job waited for, which has ended, is no wait until some time any more."""
-        found = self.status.get("conditions") or []
-        if not self.finished:
-            return found
-        return [entry | {"message": without_until(entry.get("message") or "")} for entry in found]
+        return self.status.get("conditions") or []
 
     def condition(self, kind: ConditionType) -> Body:
         """Empty if there is none of that type."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from ..api.conditions import EXPECTED_WHILE_FALSE, ConditionType, RunReason, explaining
 from ..api.job import AgentEvalJob
+from ..api.waits import without_until
 from .clock import format_time
 from .inputs import Missing
 from .observation import Action, Decision, PodsRefused, ProgressSource
@@ -83,6 +84,9 @@ class DecisionDraft(StatusDraft):
             # Nothing is going to be shown any more.
             words = "the job ended before Gym was seen to answer"
             self.set(ConditionType.SANDBOX_READY, False, RunReason.RUN_ENDED, words)
+        for entry in self.data.get("conditions", ()):
+            # What was waited for stays to be read, and nothing waits until some time any more.
+            entry["message"] = without_until(entry["message"])
         self.data["completionTime"] = format_time(self._now)
         self.data.pop("nextAttemptTime", None)
         # What was to be done for a job that goes on is void; its pods are removed once this is written.
