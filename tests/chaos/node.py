@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +81,18 @@ def kill_api_server(down_seconds: float) -> None:
     until_gone(who)
     time.sleep(down_seconds)
     processes.ensure(daemon)
+
+
+@contextmanager
+def silent_kubelet() -> Iterator[None]:
+    """The node does not report meanwhile, and its pods go on."""
+    who = processes.identity("kubelet")
+    assert who and who.is_alive(), "these tests need the local cluster's own kubelet"
+    os.kill(who.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(who.pid, signal.SIGCONT)
 
 
 def journal_of(namespace: str, claim: str) -> Path:

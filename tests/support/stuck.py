@@ -116,6 +116,7 @@ _SILENCE = (
 )
 _E2E = "tests/e2e/test_stuck.py::"
 _CLUSTER = "tests/cluster/test_stuck.py::"
+_REAL = "tests/chaos/test_stuck.py::"
 
 STATES = (
     State(
@@ -169,6 +170,7 @@ STATES = (
         ("InputsTimeout",),
         (
             f"{_CLUSTER}test_a_secret_that_is_missing",
+            f"{_REAL}test_a_secret_that_is_deleted_midway_is_missed_by_the_next_attempt_which_goes_on_once_it_is_back",
             "tests/e2e/test_life.py::test_what_is_missing_is_named_one_after_the_other_and_the_job_goes_on_by_itself",
         ),
     ),
@@ -307,7 +309,10 @@ STATES = (
         "what the pod tolerates (Kubernetes' default: 5 minutes), then as for a node that is drained; "
         "`timeouts.podStartSeconds` of the chart (15 minutes) more while no node at all reports",
         (),
-        (f"{_CLUSTER}test_a_node_that_falls_silent",),
+        (
+            f"{_CLUSTER}test_a_node_that_falls_silent",
+            f"{_REAL}test_a_node_that_does_not_report_is_named_and_its_pods_go_on",
+        ),
     ),
     State(
         "A pod is to end on a node that does not report",
@@ -346,7 +351,10 @@ STATES = (
         "Nothing needs to be done",
         _ATTEMPTS,
         ("BackoffLimitExceeded",),
-        (f"{_CLUSTER}test_a_node_that_is_drained",),
+        (
+            f"{_CLUSTER}test_a_node_that_is_drained",
+            f"{_REAL}test_an_evaluator_whose_node_is_drained_is_followed_by_another",
+        ),
     ),
     State(
         "A pod is evicted",
@@ -358,6 +366,19 @@ STATES = (
         _ATTEMPTS,
         ("BackoffLimitExceeded",),
         (f"{_CLUSTER}test_a_pod_that_is_evicted",),
+    ),
+    State(
+        "The evaluator of a job on an emptyDir is lost",
+        "Failed",
+        "ResultsLost: …, and with it the emptyDir that held the results; to survive this, set "
+        "spec.results.persistentVolumeClaim",
+        "what had been collected is gone with the pod, and collecting it again would be a second bill that nobody "
+        "asked for",
+        "apply the job under another name, with `spec.results.persistentVolumeClaim`",
+        "Let the next run keep its results",
+        "at once",
+        ("ResultsLost",),
+        (f"{_REAL}test_the_results_of_a_job_on_an_emptydir_go_with_its_evaluator",),
     ),
     State(
         "The evaluator runs out of memory",

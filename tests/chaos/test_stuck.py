@@ -1,0 +1,127 @@
+"""Jobs that get stuck on real pods, by the cluster's own kubelet, controllers and API server: each is named within a
+minute, as docs/troubleshooting.md says, and goes on where there is something to go on with."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from chaos import node, world
+from chaos.model import Model
+from chaos.plan import Job, Where
+from chaos.world import KEYS, LIGHT
+from support import cluster, stuck
+from support.cluster import Object
+from support.job_watch import JobWatch, is_true, phase
+
+NAMED_SECONDS = 60
+END_SECONDS = 240
+
+pytestmark = pytest.mark.nightly
+
+
+def test_a_node_that_does_not_report_is_named_and_its_pods_go_on(light: None, model: Model, watch: JobWatch) -> None:
+    job = held_up(model, "silent-node")
+    with node.silent_kubelet():
+        named(watch, job, "A node is not ready", time.monotonic())
+    model.release(job.name)
+    went_well(watch, job)
+    assert len(model.calls_of(job.name)) == len(job.rollouts), "nothing is collected again"
+
+
+def test_an_evaluator_whose_node_is_drained_is_followed_by_another(light: None, model: Model, watch: JobWatch) -> None:
+    job = held_up(model, "drained")
+    evict(f"{job.name}-evaluator-1")
+    named(watch, job, "A node is drained", time.monotonic())
+    model.release(job.name)
+    assert went_well(watch, job)["status"]["attempt"] == 2
+
+
+def test_a_secret_that_is_deleted_midway_is_missed_by_the_next_attempt_which_goes_on_once_it_is_back(
+    light: None, model: Model, watch: JobWatch
+) -> None:
+    job = held_up(model, "no-secret")
+    cluster.delete("secret", KEYS, LIGHT.jobs)
+    cluster.delete("pod", f"{job.name}-evaluator-1", LIGHT.jobs, wait=False)
+    until(lambda: cluster.find("pod", f"{job.name}-evaluator-2", LIGHT.jobs), "the next attempt has its pods")
+    named(watch, job, "A Secret is missing or late", time.monotonic())
+    model.release(job.name)
+    cluster.apply(*world.inputs(LIGHT.jobs, [job]))
+    assert went_well(watch, job)["status"]["attempt"] == 2
+
+
+def test_the_results_of_a_job_on_an_emptydir_go_with_its_evaluator(light: None, model: Model, watch: JobWatch) -> None:
+    job = held_up(model, "empty-dir", results={"emptyDir": {}})
+    cluster.delete("pod", f"{job.name}-evaluator-1", LIGHT.jobs, wait=False)
+    named(watch, job, "The evaluator of a job on an emptyDir is lost", time.monotonic())
+    calls = len(model.calls_of(job.name))
+    model.release(job.name)
+    time.sleep(5)
+    assert len(model.calls_of(job.name)) == calls, "nothing is paid for twice"
+
+
+# ---- what they have in common
+
+
+def held_up(model: Model, name: str, **spec: Any) -> Job:
+    """A job in the middle of its work, which gets no further answer until it is let go."""
+    job = Job(name, Where.LIGHT, 4, 1, 1)
+    model.stops[name] = 2
+    submit(model, job, **spec)
+    until(lambda: model.is_waiting(name), f"{name} is held up")
+    return job
+
+
+def submit(model: Model, *jobs: Job, **spec: Any) -> None:
+    """With these fields in their specs."""
+    made = [world.manifest(job, model.url, LIGHT.jobs) for job in jobs]
+    for manifest in made:
+        manifest["spec"] |= spec
+    cluster.apply(*world.inputs(LIGHT.jobs, list(jobs)), *made)
+
+
+def evict(pod: str) -> None:
+    """As `kubectl drain` of its node does."""
+    path = f"/api/v1/namespaces/{LIGHT.jobs}/pods/{pod}/eviction"
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": LIGHT.jobs}}
+    cluster.kubectl("create", f"--raw={path}", "--filename=-", stdin=json.dumps(body))
+
+
+def named(watch: JobWatch, job: Job, state: str, since: float) -> Object:
+    """The job as it shows the state in the page's words, within a minute of that moment of the monotonic clock."""
+    what = f"{state}: {stuck.state(state).says}"
+    seconds = 2 * NAMED_SECONDS
+    found = watch.until(LIGHT.jobs, job.name, lambda seen: stuck.is_seen(state, seen), what=what, timeout=seconds)
+    took = time.monotonic() - since
+    stuck.assert_seen(state, found)
+    assert took <= NAMED_SECONDS, f"{state}: named only after {took:.0f} s"
+    print(f"\n{state}: named after {took:.1f} s")
+    return found
+
+
+def went_well(watch: JobWatch, job: Job) -> Object:
+    """The job at its end: it has succeeded, with the right reward, and with each rollout recorded once."""
+    end = watch.finished(LIGHT.jobs, job.name, timeout=END_SECONDS)
+    assert phase(end) == "Succeeded" and is_true(end, "Complete"), end["status"]
+    reward = next(entry for entry in end["status"]["aggregates"] if entry["name"] == "gym_reward.reward")
+    assert (reward["value"], reward["count"]) == (job.reward, len(job.rollouts))
+    recorded = [(record["task"], record["rollout"]) for record in records(job, "result")]
+    assert sorted(recorded) == sorted(job.rollouts)
+    return end
+
+
+def records(job: Job, kind: str) -> list[dict[str, Any]]:
+    """What the job's journal holds of a kind, in order."""
+    journal = node.journal_of(LIGHT.jobs, f"{job.name}-results")
+    found = [json.loads(line)["record"] for line in journal.read_text().splitlines()]
+    return [record for record in found if record["kind"] == kind]
+
+
+def until(holds: Any, what: str) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {END_SECONDS} s: {what}"
+        time.sleep(0.5)
