@@ -9,16 +9,21 @@ from nhx_gym_operator.controller.inputs import Inputs, Missing
 from nhx_gym_operator.controller.measuring.findings import Standing, State
 from support.controller_values import (
     NOW,
+    accepted_status,
     after,
     condition,
     condition_of,
+    ended,
     evaluator,
     holds,
+    host,
     installation,
     job,
     kinds,
     new,
     observe,
+    progress,
+    running,
     workload,
 )
 
@@ -218,6 +223,21 @@ def test_a_sandbox_that_the_settings_do_not_name_gets_no_further_pods_whoever_pi
     assert failed["reason"] == "SandboxUnavailable" and "sandbox.runtimeClassName" in failed["message"]
     alone = observe(job(status=pinned), pods=(evaluator(workload()),), installation=of, standing=HOLDS)
     assert not any("host" in action for action in kinds(decide(alone, NOW)))
+
+
+@pytest.mark.parametrize("pinned", [PINNED, PINNED | {"runtimeClassName": "kata"}, CONTAINER])
+def test_nor_does_it_get_a_host_beside_one_that_takes_rollouts_which_goes_on(pinned):
+    two = job(status=accepted_status(**{"runtimeClassName": None, **pinned}), hosts=2)
+    of = workload(two, runtime_class_name=two.status.runtime_class_name)
+    serving = host(of, 0, states={"sandbox-gate": ended(), "gym-host": running()}, phase="Running")
+    pods = (evaluator(of, states={"agent-evaluate": running()}, phase="Running"), serving)
+    heard = progress(hosts=2, hosts_ready=1, message="1 of 2 gym hosts take rollouts")
+    decision = decide(observe(two, of, pods=pods, progress=heard, standing=HOLDS), NOW)
+    sandbox = condition_of(decision, "SandboxReady")
+    assert (sandbox["status"], sandbox["reason"]) == ("True", "SomeHostsReady")
+    assert ("CreateTogether mcqa-host-1-1" in kinds(decision)) is (pinned is PINNED)
+    assert ("gets no further pods" in sandbox["message"]) is (pinned is not PINNED)
+    assert not holds(decision, "Failed")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ class PodMaker:
         if not self._draft.is_true(ConditionType.SANDBOX_READY):
             return self._is_unfenced(ConditionType.SANDBOX_READY) or self._is_held_off(ConditionType.SANDBOX_READY)
         refusal = self._observation.refusal
-        why = self._still_unfenced()
+        why = self._another_sandbox() or self._still_unfenced()
         if why:
             sandbox_lacks.show(self._draft, AcceptedReason.SANDBOX_UNAVAILABLE, why)
             self._draft.requeue.append(INPUTS_RETRY_SECONDS)
@@ -149,7 +149,7 @@ class PodMaker:
 
     def _is_unfenced(self, shown_on: ConditionType) -> bool:
         """Whether the sandbox that the job was placed in is seen not to hold now: it waits, and never runs without."""
-        another = placement.another_sandbox(self._draft.data, self._settings.sandbox)
+        another = self._another_sandbox()
         if another:
             self._draft.fail(AcceptedReason.SANDBOX_UNAVAILABLE, another)
             return True
@@ -159,6 +159,9 @@ class PodMaker:
             deadline = deadlines.of_admission(self._settings.timeouts)
             self._draft.wait_for(missing, deadline, missing.reason, shown_on)
         return bool(why)
+
+    def _another_sandbox(self) -> str:
+        return placement.another_sandbox(self._draft.data, self._settings.sandbox)
 
     def _still_unfenced(self) -> str:
         return placement.still_unfenced(self._draft.data, self._settings.sandbox, self._observation.standing)
