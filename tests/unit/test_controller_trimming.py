@@ -15,7 +15,7 @@ from nhx_gym_operator.api.constants import JOB_UID_LABEL, MANAGED_BY_LABEL, Plac
 from nhx_gym_operator.controller.kube import PODS, KubeClient
 from nhx_gym_operator.controller.observe import parse_job
 from nhx_gym_operator.controller.policies.validation import refuse
-from nhx_gym_operator.controller.trimming import MAX_MARKS, MAX_VALUES, trimmed
+from nhx_gym_operator.controller.trimming import LEFT_OUT, MAX_MARKS, MAX_VALUES, trimmed
 from support.controller_values import settings, spec
 
 MEBIBYTE = 1 << 20
@@ -72,7 +72,7 @@ def test_what_is_made_to_be_used_is_kept_whole() -> None:
 def test_labels_that_tie_an_object_to_its_job_are_kept_among_too_many() -> None:
     ours = {JOB_UID_LABEL: "u", MANAGED_BY_LABEL: "nhx-gym-operator"}
     (pod,) = read({"metadata": {"labels": NAMES | ours}, "spec": {"nodeName": "n", "containers": [{}] * 20_000}})
-    assert pod == {"metadata": {"labels": ours}, "spec": {"nodeName": "n", "containers": []}}
+    assert pod == {"metadata": {"labels": ours}, "spec": {LEFT_OUT: True, "nodeName": "n", "containers": []}}
 
 
 async def test_a_list_is_read_page_by_page_and_whole() -> None:

@@ -2,7 +2,7 @@
 twenty times its size where they are small, and whoever may make objects of a namespace decides on both.
 
 So each is cut before the next one is read: nothing that is made to be used has as many values. A job that was cut is
-refused; what else was cut is none of ours as it was built.
+refused; what else was cut is none of ours as it was built, which its spec says by `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_VALUES = 10_000
 MAX_MARKS = 200
 """Labels, annotations, owners and the like."""
 LEFT_OUT = "nhx.too-many-values"
-"""The one key of what stands in the place of values that were left out."""
+"""The key of what stands in the place of values that were left out."""
 
 Manifest = dict[str, Any]
 
@@ -59,7 +59,7 @@ def has_more_values(value: Any, most: int) -> bool:
 def _cut(spec: Manifest) -> Manifest:
     """Without the fields that hold much. What a pod must have, it has."""
     small = {name: value for name, value in spec.items() if not has_more_values(value, MAX_VALUES // 10)}
-    return small | ({"containers": []} if "containers" in spec and "containers" not in small else {})
+    return {LEFT_OUT: True} | ({"containers": []} if "containers" in spec else {}) | small
 
 
 def _cut_marks(metadata: Manifest) -> None:

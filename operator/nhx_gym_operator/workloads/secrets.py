@@ -18,7 +18,12 @@ def evaluator_secret_name(workload: Workload) -> str:
 
 def host_secret_name(workload: Workload, ordinal: int) -> str:
     suffix = tokens.name_suffix(workload.key, workload.uid, "host", ordinal)
-    return f"{names.base_name(workload.name)}-host-{ordinal}-{suffix}"
+    return host_secret_stem(workload.name, ordinal) + suffix
+
+
+def host_secret_stem(job: str, ordinal: int) -> str:
+    """What of the name anybody can know."""
+    return f"{names.base_name(job)}-host-{ordinal}-"
 
 
 def token_secrets(workload: Workload) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from nhx_gym_operator.api.wire.reports import GATE_OPEN_EXIT_CODE
 from nhx_gym_operator.controller.attempt import Attempt
 from nhx_gym_operator.controller.policies import hosts, sandbox_lacks
 from nhx_gym_operator.controller.status_draft import StatusDraft
+from nhx_gym_operator.controller.trimming import trimmed
 from support import stuck
 from support.controller_values import (
     CREATED,
@@ -91,6 +92,10 @@ def test_a_container_that_nobody_asked_for_is_a_fault_by_name():
     [
         ({"volumes": [{"name": "aws-iam-token", "projected": {"sources": []}}]}, "'aws-iam-token'"),
         ({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}, "'x'"),
+        ({"volumes": [{"name": "tokens", "projected": {"sources": []}}]}, "'tokens'"),
+        ({"volumes": [{"name": "tokens", "secret": {"secretName": "cloud"}}]}, "'tokens'"),
+        ({"volumes": [{"name": f"x{number}", "hostPath": {"path": "/"}} for number in range(10_000)]}, "10000 values"),
+        ({"containers": [*serving()["spec"]["containers"], *[{"name": "x"}] * 10_000]}, "10000 values"),
         ({"runtimeClassName": "runc"}, "'runc'"),
         ({"hostNetwork": True}, "hostNetwork"),
         ({"shareProcessNamespace": True}, "shareProcessNamespace"),
@@ -101,7 +106,7 @@ def test_a_container_that_nobody_asked_for_is_a_fault_by_name():
 def test_a_pod_that_admission_opened_is_refused_by_what_opens_it(changes, named):
     if "volumes" in changes:
         changes = {"volumes": [*serving()["spec"]["volumes"], *changes["volumes"]]}
-    found = fault(serving(**changes))
+    found = fault(trimmed(serving(**changes)))
     assert found.reason == "PodChanged" and named in found.message
 
 

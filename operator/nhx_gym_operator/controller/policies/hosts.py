@@ -22,10 +22,12 @@ from ...api.wire.plans import HOST_PLAN_ENV, HostPlan
 from ...api.wire.reports import GATE_OPEN_EXIT_CODE
 from ...workloads.pods import TOKENS_VOLUME
 from ...workloads.podspec import plan_in
+from ...workloads.secrets import host_secret_stem
 from .. import podview
 from ..attempt import Attempt
 from ..clock import parse_time, seconds_since
 from ..observation import Observation
+from ..trimming import LEFT_OUT, MAX_VALUES
 from . import backoff, deadlines, lost_hosts, restarts
 
 Manifest = dict[str, Any]
@@ -178,8 +180,11 @@ def known_address(pods: tuple[Manifest, ...]) -> str | None:
 
 def _opened_by(host: Manifest, job: AgentEvalJob) -> str:
     """What admission put into a host pod that opens its sandbox: a webhook for cloud credentials, for
-    instance, adds a volume with a token to every pod. Empty if nothing."""
+    instance, adds a volume with a token to every pod. Empty if nothing. It is no proof against whoever may make pods in
+    the job's namespace, and with them have all that a host has: their image may be any."""
     spec, runtime_class = host["spec"], job.status.runtime_class_name
+    if LEFT_OUT in spec:
+        return f"it holds more than {MAX_VALUES} values"
     if runtime_class and spec.get("runtimeClassName") != runtime_class:
         return f"its runtimeClassName is {spec.get('runtimeClassName')!r}, not {runtime_class!r}"
     shared = [field for field in _SHARED if spec.get(field)]
@@ -195,8 +200,16 @@ def _opened_by(host: Manifest, job: AgentEvalJob) -> str:
         if secrets:
             brought = f"container {container['name']!r} is given {secrets[0]}"
             return f"{brought}, for which spec.target.gym.envSecrets does not ask"
-    brought = [v["name"] for v in spec.get("volumes", ()) if v["name"] != TOKENS_VOLUME and "emptyDir" not in v]
+    own = host_secret_stem(job.metadata.name, podview.ordinal(host))
+    brought = [volume["name"] for volume in spec.get("volumes", ()) if not _is_built(volume, own)]
     return f"it has the volumes {', '.join(map(repr, sorted(brought)))}" if brought else ""
+
+
+def _is_built(volume: Manifest, own: str) -> bool:
+    """Whether it is one of those that a host has: scratch space, and its tokens, in a Secret whose name begins so."""
+    if volume["name"] == TOKENS_VOLUME:
+        return (volume.get("secret") or {}).get("secretName", "").startswith(own)
+    return "emptyDir" in volume
 
 
 def _changed_rights(security: Manifest) -> list[str]:
