@@ -34,6 +34,8 @@ from support.s3_server import s3_server
 STATUS_SECONDS = 60
 """How soon a status must say what is the matter."""
 TWO_HOSTS_REPEATS = 8
+LIMIT = 5
+"""Tasks of a job that wants no more of them."""
 START_SECONDS = 600
 """Until the first rollouts: the sandbox is measured before, and two other Gyms start on the same two cores."""
 _ROWS_OF_MCQA = ["cat", f"/opt/nhx/datasets/{manifests.MCQA_ROWS}"]
@@ -266,9 +268,11 @@ def _printed_scores(text: str) -> dict[str, float]:
 
 @scenario
 def missing_inputs(world: World) -> Run:
-    """A job comes before everything that it names; each thing is made when the status has asked for it by name."""
+    """A job comes before everything that it names; each thing is made when the status has asked for it by name. It
+    wants the first rows of those that there are."""
     example = manifests.wordcheck(RUNC.jobs)
     job = example.job("waiting", manifests.scripted_model(), repeats=1)
+    job["spec"]["tasks"]["limit"] = LIMIT
     secret = manifests.key_secret(RUNC.jobs, world.model_key, "late-key")
     job["spec"]["models"][0]["apiKey"]["secretKeyRef"]["name"] = "late-key"
     cluster.apply(job)

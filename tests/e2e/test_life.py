@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from e2e.manifests import FLAKY_ROW, MCQA_TASKS, REPEATS, WORDCHECK_TASKS
+from e2e.manifests import FLAKY_ROW, MCQA_TASKS, REPEATS
 from e2e.runs import Run, rows_of
-from e2e.scenarios import TWO_HOSTS_REPEATS
+from e2e.scenarios import LIMIT, TWO_HOSTS_REPEATS
 from support.clock import seconds_between
 from support.job_watch import condition, is_true
 
@@ -27,7 +27,7 @@ def test_what_is_missing_is_named_one_after_the_other_and_the_job_goes_on_by_its
     ]
     assert reasons == ["FileSetNotFound", "ConfigMapNotFound", "ConfigMapNotFound", "SecretNotFound"]
     assert missing_inputs.status["phase"] == "Succeeded"
-    assert missing_inputs.status["progress"]["summary"] == f"{WORDCHECK_TASKS}/{WORDCHECK_TASKS}"
+    assert missing_inputs.status["progress"]["summary"] == f"{LIMIT}/{LIMIT}"
     assert missing_inputs.aggregates["gym_reward.reward"]["value"] == pytest.approx(1.0)
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from e2e.manifests import MCQA_TASKS, REPEATS
+from e2e.manifests import MCQA_TASKS, REPEATS, WORDCHECK, WORDCHECK_TASKS
 from e2e.runs import Run, rows_of
-from e2e.scenarios import MANY_ROWS
+from e2e.scenarios import LIMIT, MANY_ROWS
 from support.job_watch import condition
 
 
 def ids(run: Run) -> list[str]:
     assert run.bundle
     return [task["id"] for task in rows_of(run.bundle / "tasks.jsonl")]
+
+
+def test_a_limit_takes_the_first_rows(missing_inputs: Run) -> None:
+    assert missing_inputs.bundle
+    taken = [row["task"] for row in rows_of(missing_inputs.bundle / "gym_run/gym_input.jsonl")]
+    assert taken == [row["task"] for row in rows_of(WORDCHECK / "rows.jsonl")][:LIMIT]
+    assert LIMIT < WORDCHECK_TASKS
 
 
 def test_rows_on_a_claim_are_the_tasks_of_the_bundled_file_however_they_were_saved(
