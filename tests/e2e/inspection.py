@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,8 @@ _PLACES = "/proc/[0-9]*/environ /proc/[0-9]*/cmdline /job /tmp /run /var/run /et
 _SEARCH = (
     f"exec grep --recursive --files-with-matches --no-messages --text --fixed-strings --devices=skip --file=- {_PLACES}"
 )
+_LISTEN = "0A"
+"""TCP_LISTEN of the kernel's include/net/tcp_states.h."""
 _SERVICE_ACCOUNT = "find /var/run/secrets/ -path '*kubernetes.io*'"
 
 
@@ -43,6 +47,37 @@ class Inside:
             raise AssertionError(f"no search in {self.pod}: code {done.code}, {done.stderr}")
         return sorted(done.stdout.splitlines())
 
+    def listening(self) -> Listening:
+        """On which TCP ports some process of the pod does."""
+        return Listening.of(self.says("cat /proc/net/tcp /proc/net/tcp6"))
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Ports by who reaches them."""
+
+    others: set[int]
+    """Whoever has a way to the pod."""
+    itself: set[int]
+    """The pod alone, by loopback."""
+
+    @classmethod
+    def of(cls, tables: str) -> Listening:
+        """From `/proc/net/tcp` and `tcp6`."""
+        found = cls(set(), set())
+        for fields in map(str.split, tables.splitlines()):
+            if len(fields) > 3 and fields[3] == _LISTEN:
+                address, _, port = fields[1].partition(":")
+                (found.itself if _of(address).is_loopback else found.others).add(int(port, 16))
+        return found
+
+
+def _of(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The kernel prints words of four bytes, each of them in the machine's order."""
+    words = struct.unpack(f">{len(address) // 8}I", bytes.fromhex(address))
+    found = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
+    return getattr(found, "ipv4_mapped", None) or found
+
 
 def look_into(host: Object, evaluator: Object, model_key: str) -> dict[str, Any]:
     """What a running sandbox holds. The searches that must find something show that the search works."""
@@ -55,5 +90,6 @@ def look_into(host: Object, evaluator: Object, model_key: str) -> dict[str, Any]
         "token in host": inside.places_with(token),
         "model key in evaluator": beside.places_with(model_key),
         "service account of evaluator": beside.says(_SERVICE_ACCOUNT).split(),
+        "listening": inside.listening(),
         "kernel": inside.says("cat /proc/version; dmesg"),
     }

@@ -17,7 +17,7 @@ from chaos import node
 from devcluster.images.building import reference
 from devcluster.settings import NODE_IP
 from e2e import bundled, manifests, runs, sdk_alone
-from e2e.inspection import look_into
+from e2e.inspection import Inside, look_into
 from e2e.installations import COLOCATED, GVISOR, OPEN_NETWORK, RUNC
 from e2e.manifests import FLAKY_PORT, JUDGE_PORT, REFUSING_PORT, REPEATS, SLOW_PORT, SLOW_SECONDS, WATCHED_PORT
 from e2e.runs import Run, tree_of
@@ -62,6 +62,7 @@ def replaced_children(world: World) -> Run:
     cluster.apply(job)
     running = _until_running(world, job)
     uid = running["metadata"]["uid"]
+    listening = Inside(_pod(uid, "gym-host"), "gym-host", RUNC.jobs).listening()
     came_back = {kind: _replace(kind, uid) for kind in ("networkpolicies", "services")}
     secrets = _delete_all("secrets", uid)
     _until(world, job, lambda state: _recorded(state) >= 2, "two recorded rollouts")
@@ -74,6 +75,7 @@ def replaced_children(world: World) -> Run:
     came_back["secrets"] = [name for name in secrets if cluster.find("secret", name, RUNC.jobs)]
     facts = run.facts | {
         "secrets": secrets,
+        "listening": listening,
         "journal": _read_claim(RUNC.jobs, "replaced-results", "cat journal.jsonl"),
         "calls": json.loads(_from_model_server(WATCHED_PORT, "stats"))["by_row"],
     }

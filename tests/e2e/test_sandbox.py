@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.installations import GVISOR, OPEN_NETWORK
 from e2e.runs import Run
+from nhx_gym_operator.api.wire.endpoints import HOST_PORT
 from support import cluster, stuck
 from support.clock import seconds_between
 from support.job_watch import condition, is_true
@@ -47,6 +50,13 @@ def test_inside_a_running_host_only_its_own_token_is_found(mcqa_gvisor: Run) -> 
     assert all(file.startswith(TOKENS) for file in facts["secret files"])
     assert facts["service account"] == []
     assert facts["model key in host"] == []
+
+
+@pytest.mark.parametrize("run", ["mcqa_gvisor", "replaced_children"], indirect=True)
+def test_a_running_host_has_one_port_that_others_reach(run: Run) -> None:
+    """Gym's servers and Ray keep to loopback."""
+    assert run.facts["listening"].others == {HOST_PORT}
+    assert len(run.facts["listening"].itself) > 3
 
 
 def test_the_search_for_the_key_finds_what_is_there(mcqa_gvisor: Run) -> None:
