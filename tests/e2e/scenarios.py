@@ -236,6 +236,34 @@ def _answer(said: dict[str, Any]) -> Answer:
     return Answer(said["status"], said["type"], base64.b64decode(said["body"]))
 
 
+IMPORTED = {
+    "nhx-tasks": "nhx_gym_operator.evaluator.__main__",
+    "nhx-gym-host": "nhx_gym_operator.gym_host.__main__",
+    "nhx-gym-tasks": "nhx_gym_operator.evaluator.__main__",
+    "nhx-gym-operator": "nhx_gym_operator.controller.__main__",
+    "demo-model": "xllamacpp",
+}
+"""What the program of each image begins with."""
+
+
+@nightly
+@idle_scenario
+def inside_images(world: World) -> dict[str, Object]:
+    """What is in each image, as it says itself to a user that it does not know."""
+    namespace, script = COLOCATED.jobs, ROOT / "tests/e2e/image_facts.py"
+    cluster.apply(manifests.config_map(namespace, "image-facts", {script.name: script.read_text()}))
+    for name, module in IMPORTED.items():
+        args = ["python", f"/script/{script.name}", module]
+        asked = manifests.container("facts", reference(name), args=args, memory="1Gi")
+        asked["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
+        volume = {"name": "script", "configMap": {"name": "image-facts"}}
+        pod = manifests.restricted_pod(namespace, f"in-{name}", [asked], [volume])
+        pod["spec"]["securityContext"] |= {"runAsUser": sdk_alone.ANY_USER, "runAsGroup": 0}
+        cluster.apply(pod)
+    logs = {name: cluster.log_when_done(f"in-{name}", namespace, seconds=runs.RUN_SECONDS) for name in IMPORTED}
+    return {name: json.loads(log.splitlines()[-1]) for name, log in logs.items()}
+
+
 @nightly
 @scenario
 def run_locally(world: World) -> dict[str, float]:
