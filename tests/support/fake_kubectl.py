@@ -5,8 +5,9 @@ The folder (`FAKE_KUBECTL_DIR`) holds `jobs.json`, `pods.json`, `events.json` an
 appended to `sent.json`. `script.json` may set `reader_state` and `fetch_state` (the states of a created pod's container
 and of its init container), `fail` (verb to stderr), `fail_kind` (resource to stderr), `fail_create` (kind to the stderr
 of each further create, in order), `slow_create` (kind to the seconds that its create takes), `hang` (verbs that never
-end), `cut_stream_after` (bytes of a tar that arrive), `story` (what the job's status becomes with each further look at
-it). `cut_logs.json` may list the lines after which each further reading of a log breaks off.
+end), `cut_stream_after` (bytes of a tar that arrive), `tar` (a file that is sent in place of one), `story` (what the
+job's status becomes with each further look at it). `cut_logs.json` may list the lines after which each further reading
+of a log breaks off.
 """
 
 import json
@@ -196,7 +197,11 @@ def _delete(folder: Path, rest: list[str]) -> None:
 def _exec(folder: Path, rest: list[str]) -> None:
     command = rest[rest.index("--") + 1 :]
     local = [argument.replace(RESULTS, str(folder / "results")) for argument in command]
-    cut = _load(folder, "script", {}).get("cut_stream_after")
+    script = _load(folder, "script", {})
+    if command[0] == "tar" and "tar" in script:
+        sys.stdout.buffer.write(Path(script["tar"]).read_bytes())
+        return
+    cut = script.get("cut_stream_after")
     if cut is not None and command[0] == "tar":
         sys.stdout.buffer.write(subprocess.run(local, check=True, capture_output=True).stdout[:cut])
         return

@@ -1,7 +1,9 @@
 """`kubectl nhx` against a kubectl that answers from a folder and copies with the real tar."""
 
+import io
 import json
 import signal
+import tarfile
 
 import pytest
 
@@ -157,6 +159,52 @@ def test_a_copy_that_broke_off_leaves_nothing_behind(cluster, tmp_path, cut):
     assert "broke off" in result.output or "did not arrive whole" in result.output
     assert not (tmp_path / "out").exists()
     assert len(cluster.read("pods")) == 1
+
+
+def test_a_download_from_a_pod_that_somebody_put_there_writes_nothing_outside(cluster, tmp_path):
+    """The library that unpacks is deceived by a link whose way is longer than a path may be (CVE-2025-4517)."""
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    cluster.add_result("attempt-1/summary.json", b"{}")
+    (tmp_path / "home").mkdir()
+    sent, steps, way = tmp_path / "sent.tar", "abcdefghijklmnop", ""
+    with tarfile.open(sent, "w") as archive:
+
+        def add(name: str, content: bytes | None = None, link: str = "") -> None:
+            entry = tarfile.TarInfo(name)
+            entry.type = tarfile.SYMTYPE if link else tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            entry.size, entry.linkname = len(content or b""), link
+            archive.addfile(entry, io.BytesIO(content or b""))
+
+        for step in steps:
+            add(f"{way}{'d' * 240}")
+            add(f"{way}{step}", link="d" * 240)
+            way += f"{'d' * 240}/"
+        add(f"{'/'.join(steps)}/{'l' * 254}", link="../" * len(steps))
+        # Out of the folder that is moved at the end, and of the one that was asked for.
+        add("escape", link=f"{'/'.join(steps)}/{'l' * 254}/../../home")
+        add("escape/.profile", b"planted")
+        add("other", link="summary.json")
+        add("summary.json", b"{}")
+    cluster.write("script", {"tar": str(sent)})
+
+    result = call("download", "mcqa", tmp_path / "out")
+
+    assert list((tmp_path / "home").iterdir()) == []
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out/summary.json").read_bytes() == b"{}"
+    assert not [file for file in (tmp_path / "out").rglob("*") if file.is_symlink()]
+
+
+def test_a_file_by_two_names_is_copied_by_both(cluster, tmp_path):
+    cluster.write("jobs", [job()])
+    cluster.write("pods", [evaluator()])
+    bundle(cluster)
+    results = cluster.folder / "results" / "attempt-1"
+    (results / "again.json").hardlink_to(results / "summary.json")
+
+    assert call("download", "mcqa", tmp_path / "out").exit_code == 0
+    assert (tmp_path / "out/again.json").read_bytes() == (tmp_path / "out/summary.json").read_bytes() == b"{}"
 
 
 def test_a_reader_that_cannot_pull_its_image_says_so_and_is_removed(cluster, tmp_path):
@@ -338,6 +386,15 @@ def test_where_no_results_keep_an_evaluators_log_that_is_said_beside_the_gates(c
     assert "spec.results.persistentVolumeClaim" in result.stderr
     assert call("logs", "mcqa", "--role", "evaluator").exit_code == ExitCode.NOT_FOUND
     assert call("logs", "mcqa", "--role", "gate").stderr == ""
+
+
+def test_what_a_pod_says_of_a_log_that_cannot_be_read_steers_nobodys_terminal(cluster):
+    of_an_open_sandbox(cluster, results={**CLAIM, "image": "reg/nhx-tasks:1"})
+    cluster.write("script", {"fail": {"exec": "\x1b]0;owned\x07 no such file"}})
+
+    said = call("logs", "mcqa").stderr
+
+    assert "no such file" in said and not set(said) & set("\x1b\x07")
 
 
 def test_a_job_between_two_attempts_has_no_pods_yet_and_its_volume_is_left_alone(cluster):

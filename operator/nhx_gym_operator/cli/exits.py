@@ -76,7 +76,7 @@ def reported() -> Iterator[None]:
         # `… | head`: whoever read has enough, and typer ends quietly.
         raise
     except OSError as error:
-        typer.echo(f"error: {error}", err=True)
+        tell(f"error: {error}", error)
         raise typer.Exit(ExitCode.ERROR) from None
     except KeyboardInterrupt as error:
         tell("interrupted", error)

@@ -170,7 +170,7 @@ def print_logs(
         except UserError as error:
             if not printed:
                 raise
-            typer.echo(str(error), err=True)
+            typer.echo(plain(str(error)), err=True)
         return
     if failures and not printed:
         raise failures[0]

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..api.wording import plain
+
 _WIDE = 500
 
 
@@ -31,15 +33,15 @@ class TableOutput(StrEnum):
 
 
 def print_json(value: Any) -> None:
-    typer.echo(_readable(json.dumps(value, indent=2, ensure_ascii=False)))
+    typer.echo(readable_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_json_line(value: Any) -> None:
     """One value a line, for a reader that follows."""
-    typer.echo(_readable(json.dumps(value, ensure_ascii=False)))
+    typer.echo(readable_json(json.dumps(value, ensure_ascii=False)))
 
 
-def _readable(text: str) -> str:
+def readable_json(text: str) -> str:
     """The same JSON, with what a terminal would act upon spelt as JSON spells it (`\\u009b`)."""
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
@@ -53,11 +55,6 @@ def console() -> Console:
 def say(console: Console, line: str = "") -> None:
     """A line as it is: what a cluster says is no markup, and steers no terminal."""
     console.print(plain(line), markup=False, highlight=False, soft_wrap=True)
-
-
-def plain(text: str) -> str:
-    """With what a terminal would act upon spelt out (`\\x1b`): a job's texts are whoever's that wrote it."""
-    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
 
 
 def first_line(text: str) -> str:

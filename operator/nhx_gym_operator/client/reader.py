@@ -18,6 +18,7 @@ from ..api import pod_facts, pod_rules
 from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
 from ..api.results import ObjectStoreResults
 from ..api.wire import mounts, plans
+from ..api.wording import plain
 from .errors import KubectlError, UserError
 from .jobs import Body, Job
 from .kubectl import Kubectl
@@ -210,4 +211,5 @@ def _remove(kubectl: Kubectl, name: str) -> None:
             "delete", "pod", name, "--ignore-not-found", "--wait=false", timeout=_DELETE_TIMEOUT_SECONDS
         )
     except UserError as error:
-        print(f"warning: the reader pod `{name}` could not be removed. It ends by itself. {error}", file=sys.stderr)
+        words = f"warning: the reader pod `{name}` could not be removed. It ends by itself. {error}"
+        print(plain(words), file=sys.stderr)
