@@ -250,6 +250,17 @@ def test_a_folder_that_is_no_environment_or_too_large_is_refused_before_anything
     assert nothing_was_sent(cluster)
 
 
+@pytest.mark.parametrize("target", ["../of-this-user", ".git/config"], ids=["outside", "hidden"])
+def test_an_environment_from_elsewhere_takes_nothing_along_by_a_link(cluster, folder, target):
+    (folder.parent / "of-this-user").write_text("sk-of-this-user")
+    (folder / "data.txt").symlink_to(target)
+
+    result = call("submit", *FLAGS, BUNDLED, f"--environment={folder}")
+
+    assert result.exit_code == ExitCode.USAGE and "data.txt is a link to" in result.stderr
+    assert nothing_was_sent(cluster)
+
+
 def test_an_environment_without_a_slash_is_a_file_sets_name(cluster):
     assert call("submit", *FLAGS, BUNDLED, "--environment=mine").exit_code == ExitCode.DONE
     gym = sent(cluster)["AgentEvalJob"]["spec"]["target"]["gym"]

@@ -51,7 +51,8 @@ def rows_name(job: str) -> str:
 
 def environment(folder: Path, job: str) -> tuple[Body, Body]:
     """A ConfigMap with the folder's files and the FileSet that gives each its path again. Left out: what is hidden, and
-    what Python leaves behind."""
+    what Python leaves behind. A folder from elsewhere may hold links to what is this user's: none is followed to that,
+    since the environment's own code reads what is sent."""
     if not (folder / _DECLARATION).is_file():
         raise UsageProblem(
             f"--environment: {folder} has no {_DECLARATION}, which an environment has at its root. The name of a "
@@ -67,7 +68,7 @@ def environment(folder: Path, job: str) -> tuple[Body, Body]:
         # A key may hold no slash.
         key = f"file-{number}"
         items.append({"key": key, "path": path.relative_to(folder).as_posix()})
-        content = path.read_bytes()
+        content = _behind(path, folder).read_bytes()
         try:
             texts[key] = content.decode()
         except UnicodeDecodeError:
@@ -87,6 +88,16 @@ def environment(folder: Path, job: str) -> tuple[Body, Body]:
         "spec": {"purpose": Purpose.ENVIRONMENT.value, "source": source},
     }
     return config_map(name, data=texts, binaryData=others), file_set
+
+
+def _behind(path: Path, folder: Path) -> Path:
+    found, root = path.resolve(), folder.resolve()
+    if not found.is_relative_to(root) or not _belongs(found.relative_to(root)):
+        raise UsageProblem(
+            f"--environment: {path} is a link to {found}, which is no file of that folder that would be sent. Put the "
+            "file itself there, if environment code may read it."
+        )
+    return found
 
 
 def _belongs(path: Path) -> bool:
