@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..api.conditions import FINAL
+from ..api.wording import plain
 from ..client.errors import UserError
 from ..client.jobs import Body, Job
+from .output import readable_json
 
 Row = dict[str, Any]
 
@@ -96,10 +98,18 @@ def rows_of(job: Job) -> list[Row]:
 
 
 def write_csv(rows: Iterable[Row], out: IO[str]) -> None:
-    """With a header line, also if there are no rows."""
+    """With a header line, also if there are no rows. Texts are whoever's that wrote the job: none steers a terminal,
+    and none is a formula to a spreadsheet, which takes one that begins with `'` for a text."""
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
+
+
+def _harmless(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
 def write_parquet(rows: Iterable[Row], file: Path) -> None:
@@ -132,7 +142,7 @@ def _about(job: Job) -> Row:
         "agent": gym.get("agent"),
         "model": _model(job.body),
         "dataset": _dataset(spec.get("tasks") or {}),
-        "labels": json.dumps(spec.get("labels") or {}, sort_keys=True, ensure_ascii=False),
+        "labels": readable_json(json.dumps(spec.get("labels") or {}, sort_keys=True, ensure_ascii=False)),
         "placement": status.get("placement"),
         "startTime": status.get("startTime"),
         "completionTime": status.get("completionTime"),
