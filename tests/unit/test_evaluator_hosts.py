@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -110,6 +111,23 @@ async def test_a_host_that_fell_silent_is_taken_back_when_it_answers_again() -> 
         async with asyncio.timeout(5), known.lent() as taken:
             assert taken is host
         watching.cancel()
+
+
+async def test_code_that_gym_imports_cannot_have_a_start_begin_again_for_ever() -> None:
+    async with registry(80, startup_s=0.3) as known:
+
+        async def begin_again() -> None:
+            for number in itertools.count():
+                known.register(ready(80, state=HostState.STARTING, boot_id=str(number)), ADDRESS)
+                await asyncio.sleep(0.05)
+
+        begun = asyncio.create_task(begin_again())
+        with pytest.raises(JobFailed, match=r"not ready 0\.3 s after its launcher started"):
+            async with asyncio.timeout(10):
+                await known.watch()
+        begun.cancel()
+        known.register(ready(80, state=HostState.STARTING, boot_id="of another pod"), "127.0.0.2")
+        assert known.troubles() == {}, "a pod that came in its place has its whole time"
 
 
 async def test_a_host_cannot_have_the_evaluator_call_another_port() -> None:

@@ -128,14 +128,16 @@ class HostRegistry:
         that the job does not have."""
         slot = self._slots[registration.ordinal]
         known = slot.boot_id == registration.boot_id and slot.state is registration.state
-        if registration.boot_id != slot.boot_id:
-            slot.boot_id, slot.host, slot.lost, slot.killed = registration.boot_id, None, None, None
-            slot.silent_since = None
-            slot.since = time.monotonic()
-        slot.state = registration.state
         # Only ever the connection's own address: at one that a host names, the evaluator would reach in
         # its place, and tell what was journaled to, whatever the sandbox may not reach itself.
-        slot.url = http_url(peer, self.port or registration.port)
+        url = http_url(peer, self.port or registration.port)
+        if registration.boot_id != slot.boot_id:
+            # A pod has one launcher. Code that Gym imports as it starts could say for ever that another has begun.
+            if slot.state is not HostState.STARTING or slot.url != url:
+                slot.since = time.monotonic()
+            slot.boot_id, slot.host, slot.lost, slot.killed = registration.boot_id, None, None, None
+            slot.silent_since = None
+        slot.state, slot.url = registration.state, url
         self._give_up_address(slot)
         self._remember(registration)
         if registration.state is HostState.FAILED:
