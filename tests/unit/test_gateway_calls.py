@@ -22,6 +22,7 @@ from nhx_gym_operator.api.wire.reports import FailureClass
 from nhx_gym_operator.evaluator import metering
 from nhx_gym_operator.evaluator.budget import Budget
 from nhx_gym_operator.evaluator.gateway import ModelGateway, answers
+from nhx_gym_operator.evaluator.gateway.refusals import MAX_WORDS
 from nhx_gym_operator.evaluator.http_api import Backends, make_app
 from nhx_gym_operator.evaluator.http_api import serving as serving_as_an_evaluator
 from nhx_gym_operator.evaluator.metering import CallCost, Counted, End, usage_of
@@ -133,6 +134,14 @@ async def test_a_call_goes_out_with_the_models_key_and_comes_back_unchanged(tmp_
     assert (g.usage["calls"], g.usage["input_tokens"], g.usage["output_tokens"]) == (1, 100, 20)
 
 
+async def test_a_model_server_is_told_of_json_whatever_a_caller_calls_it(tmp_path: Path) -> None:
+    """LiteLLM's proxy would read a form out of what was judged as JSON, and another model in it."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    async with gate(tmp_path) as g:
+        await g.call(body=CALL | {"user": "&model=another&input=question 1&"}, headers=form)
+        assert g.model.requests[0].headers["Content-Type"] == "application/json"
+
+
 async def test_responses_are_metered_in_their_own_words(tmp_path: Path) -> None:
     async def answer(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
         return web.json_response({"object": "response", "usage": {"input_tokens": 7, "output_tokens": 3}})
@@ -214,9 +223,12 @@ async def test_only_declared_models_methods_and_paths_exist(
     assert g.model.requests == []
 
 
-async def test_a_model_that_the_job_does_not_declare_is_not_called_with_its_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", [{"model": "org/dear-one"}, {"model": None}, {}], ids=["another", "null", "none"])
+async def test_a_model_that_the_job_does_not_declare_is_not_called_with_its_key(
+    tmp_path: Path, model: dict[str, str | None]
+) -> None:
     async with gate(tmp_path) as g:
-        status, answer = await g.call(body={**CALL, "model": "org/dear-one"})
+        status, answer = await g.call(body={"messages": CALL["messages"], **model})
     assert (status, answer["error"]["code"]) == (422, "model_not_declared")
     assert g.model.requests == []
 
@@ -339,6 +351,34 @@ async def test_a_refusal_keeps_its_status_and_the_servers_words_but_not_the_key(
         status, answer = await g.call()
     assert (status, len(g.model.requests)) == (401, 1)
     assert "wrong key ***" in answer["error"]["message"] and KEY not in json.dumps(answer)
+
+
+SPELT = KEY.replace("real", "r\\u0065\\u0061l")
+"""As JSON may spell a key; .NET writes `\\u002B` for a plus, and PHP `\\/` for a slash."""
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body"),
+    [
+        (401, "application/json", f'{{"error": {{"message": "wrong key {SPELT}"}}}}'),
+        (422, "application/json", f'{{"detail": [{{"msg": "wrong key {SPELT}"}}]}}'),
+        (200, "application/json", f'{{"error": {{"message": "wrong key {KEY}", "code": "with {KEY}"}}}}'),
+        (200, "text/html", f"{'x' * (MAX_WORDS - 8)}{KEY}"),
+        (200, "text/event-stream", f'data: {{"error": {{"message": "wrong key {SPELT}"}}}}\n\n'),
+    ],
+    ids=["message", "detail", "success", "cut", "stream"],
+)
+async def test_no_spelling_and_no_part_of_the_key_is_in_what_a_server_is_quoted_with(
+    tmp_path: Path, status: int, kind: str, body: str
+) -> None:
+    async def answer(*_: object) -> web.StreamResponse:
+        return web.Response(status=status, body=body.encode(), headers={"Content-Type": kind})
+
+    async with gate(tmp_path, answer, max_retries=0) as g:
+        async with g.client.post(f"{g.url}/models/policy/v1/chat/completions", json=CALL) as given:
+            await given.read()
+        (said,) = g.gateway.dead_models().values()
+    assert said and not any(part in said for part in (KEY[:4], SPELT[:4], KEY[-4:])), said
 
 
 async def test_a_400_about_a_parameter_cannot_be_taken_for_an_over_long_prompt(tmp_path: Path) -> None:

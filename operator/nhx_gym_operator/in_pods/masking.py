@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 SHORTEST = 8
 """A shorter value is no credential, and masking it would only make text unreadable."""
-_MASKED = "***"
+MASKED = "***"
 
 
 class Mask:
@@ -22,12 +22,12 @@ class Mask:
 
     def text(self, text: str) -> str:
         for secret in self._secrets:
-            text = text.replace(secret, _MASKED)
+            text = text.replace(secret, MASKED)
         return text
 
     def data(self, data: bytes) -> bytes:
         for secret in self._encoded:
-            data = data.replace(secret, _MASKED.encode())
+            data = data.replace(secret, MASKED.encode())
         return data
 
 

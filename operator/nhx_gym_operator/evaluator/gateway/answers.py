@@ -12,7 +12,7 @@ from aiohttp import web
 from ...api.wire.reports import FailureClass
 from ..memory import SMALL_BYTES, Room, json_values
 from ..metering import End, EventStream, failed_response, usage_of
-from .refusals import GIVEN_UP, MAX_WORDS, MayPass, Refused, failed_answer, final, unforeseen, without, words_of
+from .refusals import GIVEN_UP, MayPass, Refused, failed_answer, final, unforeseen, words_of
 from .under_way import Asked
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -21,6 +21,8 @@ ANSWER_ROOM_BYTES = 3 * MAX_ANSWER_BYTES
 """For whole answers, but for small ones. Each is held until its caller has taken it."""
 HANDOVER_SECONDS = 60.0
 """For a caller to take a whole answer."""
+_LOOKED_AT_BYTES = 64 * 1024
+"""Of an answer that is no JSON, for the words that are shown."""
 
 log = logging.getLogger(__name__)
 
@@ -54,18 +56,20 @@ class Answers:
         try:
             parsed = json.loads(body)
         except (ValueError, RecursionError) as error:
-            shown = words_of(without(body[:MAX_WORDS].decode("utf-8", errors="replace"), key))
+            shown = words_of(body[:_LOOKED_AT_BYTES].decode("utf-8", errors="replace"), key)
             raise MayPass(f"the model server's answer is not JSON: {shown}") from error
         failed = failed_response(parsed)
         if failed is not None:
-            raise failed_answer(*failed)
+            raise failed_answer(*failed, key)
         asked.cost.tokens = usage_of(parsed)
         asked.answered(parsed)
         content_type = answer.headers.get("Content-Type", "application/json")
         return web.Response(status=answer.status, body=body, headers={"Content-Type": content_type})
 
 
-async def pass_stream(asked: Asked, answer: aiohttp.ClientResponse, first: bytes) -> web.StreamResponse:
+async def pass_stream(
+    asked: Asked, answer: aiohttp.ClientResponse, first: bytes, key: str | None
+) -> web.StreamResponse:
     """An answer that comes in events, as they come; `first` is the first of its bytes, from which on nothing may be
     repeated. Keeps the call's deadline itself."""
     request = asked.request
@@ -108,7 +112,7 @@ async def pass_stream(asked: Asked, answer: aiohttp.ClientResponse, first: bytes
     if broken is None and events.failed is not None:
         # The server said so itself, in an event that has been passed on: such a stream ends cleanly.
         asked.cost.end = End.FAILED
-        asked.given_up(final(failed_answer(*events.failed)))
+        asked.given_up(final(failed_answer(*events.failed, key)))
         return response
     if broken is None and not events.complete:
         words = "the model server's stream ended without finish reason or [DONE]"

@@ -237,6 +237,6 @@ class ModelGateway:
                 if not first:
                     raise MayPass("the model server's stream ended before its first byte")
                 timer.reschedule(None)
-                return await pass_stream(asked, answer, first)
+                return await pass_stream(asked, answer, first, key)
         except (AddressRefused, aiohttp.ClientError, OSError) as error:
             raise endpoint.failure(error, key) from error

@@ -129,10 +129,9 @@ class Endpoint:
             key = self._keys.read(self.route)
         except SecretError as error:
             raise Refused(GIVEN_UP, FailureClass.MODEL, str(error)) from error
-        headers = {
-            "Content-Type": request.headers.get("Content-Type", "application/json"),
-            "Accept": request.headers.get("Accept", "*/*"),
-        }
+        # Whatever the caller calls it: JSON was judged, and out of the same bytes a server that is told of a form, as
+        # LiteLLM's proxy may be, reads another model.
+        headers = {"Content-Type": "application/json", "Accept": request.headers.get("Accept", "*/*")}
         return _with_key(headers, key), key
 
     def post(

@@ -31,7 +31,10 @@ def read_request(body: bytes, route: ModelRoute) -> Mapping[str, Any]:
         )
     # Some servers take a key in any case for it.
     asked = [(key, value) for key, value in _entries(call) if key.lower() == "model"]
-    if asked not in ([], [("model", route.model)]):
+    if not asked:
+        # OpenRouter would take the payer's default model, and others one of theirs.
+        raise _not_passed(f"the request names no model, so that the server would choose one; ask for {route.model!r}")
+    if asked != [("model", route.model)]:
         named = ", ".join(repr(value) if isinstance(value, str) else "no text" for _, value in asked)[:MAX_WORDS]
         raise _not_passed(f"model {named} was asked for, but {route.name!r} of this job is {route.model!r}")
     return call

@@ -6,13 +6,14 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from functools import cache
 from traceback import format_tb
 
 import aiohttp
 from aiohttp import web
 
 from ...api.wire.reports import FailureClass
-from ...in_pods.masking import Mask
+from ...in_pods.masking import MASKED
 from ..retries import is_retried
 from ..untrusted import well_formed
 
@@ -60,8 +61,8 @@ class MayPass(Exception):
 
 async def refusal(answer: aiohttp.ClientResponse, key: str | None) -> Refused | MayPass:
     """What a status that is no success means; of its body, only the first words are shown."""
-    text = without((await _beginning(answer)).decode("utf-8", errors="replace"), key)
-    words = f"HTTP {answer.status} from the model server: {words_of(text)}"
+    text = (await _beginning(answer)).decode("utf-8", errors="replace")
+    words = f"HTTP {answer.status} from the model server: {words_of(text, key)}"
     if answer.status < 400:
         return Refused(GIVEN_UP, FailureClass.MODEL, f"{words} (redirects are not followed; fix baseUrl)")
     if answer.status in _CONTEXT_STATUSES and _CONTEXT_LENGTH.search(text):
@@ -73,10 +74,10 @@ async def refusal(answer: aiohttp.ClientResponse, key: str | None) -> Refused | 
     return Refused(422 if answer.status == 400 else answer.status, FailureClass.MODEL, words)
 
 
-def failed_answer(code: str, message: str) -> Refused | MayPass:
+def failed_answer(code: str, message: str, key: str | None) -> Refused | MayPass:
     """What an answer means that was sent as a success and says that it failed."""
-    code, message = code[:MAX_WORDS], message[:_MAX_REFUSAL_BYTES]
-    words = f"the model server's answer says that it failed: {words_of(message)} ({words_of(code)})"
+    code, message = code[:_MAX_REFUSAL_BYTES], message[:_MAX_REFUSAL_BYTES]
+    words = f"the model server's answer says that it failed: {words_of(message, key)} ({words_of(code, key)})"
     if _CONTEXT_LENGTH.search(f"{code} {message}"):
         return Refused(422, FailureClass.CONTEXT, words, "context_length_exceeded")
     passes = code in _PASSING_CODES or (code in _STATUS_CODES and is_retried(int(code), {}))
@@ -94,20 +95,28 @@ def unforeseen(error: Exception) -> Refused:
     return Refused(GIVEN_UP, FailureClass.MODEL, f"the model server's answer is not understood: {type(error).__name__}")
 
 
-def words_of(text: str) -> str:
-    """The message in an error body, whatever its shape."""
+def words_of(text: str, key: str | None) -> str:
+    """The message in an error body, whatever its shape, without the key that its server was sent."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = None
     error = body.get("error", body) if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    return well_formed(" ".join(str(message or text).split())[:MAX_WORDS]) or "no text"
+    # Before it is cut, which would leave a part of the key.
+    said = without(str(message or text), key)
+    return well_formed(" ".join(said.split())[:MAX_WORDS]) or "no text"
 
 
 def without(text: str, key: str | None) -> str:
-    """What a server says, without the key that it was sent."""
-    return Mask([key]).text(text) if key else text
+    """What a server says, without the key that it was sent, however JSON spells it: some write `\\/` or `\\u002b`."""
+    return _spellings(key).sub(MASKED, text) if key else text
+
+
+@cache
+def _spellings(key: str) -> re.Pattern[str]:
+    """Of the job's own models, which are few."""
+    return re.compile("".join(rf"(?:{re.escape(each)}|(?i:\\u{ord(each):04x})|\\{re.escape(each)})" for each in key))
 
 
 def error_response(status: int, message: str, code: str) -> web.Response:
