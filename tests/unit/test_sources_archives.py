@@ -212,10 +212,20 @@ def test_what_stands_between_the_entries_of_a_tar_is_bounded_too(
 ) -> None:
     monkeypatch.setattr(archives, "MAX_BYTES", 1 << 20)
     monkeypatch.setattr(archives, "MAX_TAR_BYTES", 2 << 20)
-    entry = tarfile.TarInfo("a")
-    entry.pax_headers = {"comment": "x" * (8 << 20)}
+    entries = [tarfile.TarInfo(name) for name in "abc"]
+    for entry in entries:
+        entry.pax_headers = {"comment": "x" * (900 << 10)}
     with pytest.raises(StagingError, match="unpacks to more than"):
-        opened(tmp_path, gzip.compress(tar_of({}, entry)), target)
+        opened(tmp_path, gzip.compress(tar_of({}, *entries)), target)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_name_without_an_end_is_refused_before_it_is_read(kind: bytes, tmp_path: Path, target: Path) -> None:
+    """The library reads it at once: a GiB of it, a MiB in the archive, ended the container for want of memory."""
+    endless = tarfile.TarInfo("endless")
+    endless.type, endless.size = kind, 1 << 30
+    with pytest.raises(StagingError, match="1073741824 bytes of a name or of attributes at 'endless'"):
+        opened(tmp_path, endless.tobuf(tarfile.USTAR_FORMAT) + bytes(1 << 20), target)
 
 
 @pytest.mark.parametrize("pack", [tar_of, zip_of])

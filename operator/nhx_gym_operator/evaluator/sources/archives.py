@@ -14,13 +14,18 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from ...api.tree import MAX_BYTES, MAX_ENTRIES, MAX_TAR_BYTES
 from .errors import StagingError
 
 _OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_ABOUT_THE_NEXT = frozenset(
+    {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
+)
+_MOST_ABOUT = 1 << 20
+"""Bytes of a long name or of attributes, which the library reads at once. Names on Linux have 4096 at most."""
 
 
 _DAMAGED = (
@@ -58,6 +63,17 @@ def _decompressed(archive: Path, head: bytes) -> IO[bytes]:
     return archive.open("rb")
 
 
+class _Entry(tarfile.TarInfo):
+    """Of which no more is held than there is any use for."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type in _ABOUT_THE_NEXT and entry.size > _MOST_ABOUT:
+            raise StagingError(f"the archive has {entry.size} bytes of a name or of attributes at {entry.name!r}")
+        return entry
+
+
 class _Bounded(io.RawIOBase):
     """A stream that ends with an error before it can fill the disk: a small archive may unpack to anything."""
 
@@ -92,7 +108,7 @@ def _too_large(where: str) -> StagingError:
 
 def _untar(stream: _Bounded, target: Path) -> None:
     budget = _Budget()
-    with tarfile.open(fileobj=stream, mode="r|") as tar:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Entry) as tar:
         for member in tar:
             budget.take(member.name, member.size)
             if not (member.isfile() or member.isdir() or member.islnk() or member.issym()):
