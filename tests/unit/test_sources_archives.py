@@ -228,6 +228,13 @@ def test_a_name_without_an_end_is_refused_before_it_is_read(kind: bytes, tmp_pat
         opened(tmp_path, endless.tobuf(tarfile.USTAR_FORMAT) + bytes(1 << 20), target)
 
 
+def test_names_of_names_without_an_end_are_refused(tmp_path: Path, target: Path) -> None:
+    name = tarfile.TarInfo("././@LongLink")
+    name.type, name.size = tarfile.GNUTYPE_LONGNAME, 512
+    with pytest.raises(StagingError, match="cannot be unpacked"):
+        opened(tmp_path, (name.tobuf(tarfile.GNU_FORMAT) + bytes(512)) * 3000, target)
+
+
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
 def test_a_name_that_stands_twice_is_refused(
     pack: Callable[[dict[str, bytes]], bytes], tmp_path: Path, target: Path

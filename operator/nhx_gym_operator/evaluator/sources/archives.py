@@ -30,7 +30,7 @@ _MOST_ABOUT = 1 << 20
 
 _DAMAGED = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
-    EOFError, NotImplementedError, LookupError, ValueError, OverflowError,
+    EOFError, NotImplementedError, LookupError, ValueError, OverflowError, RecursionError,
 )  # fmt: skip
 """What the readers raise over bytes that somebody made up, the last ones undocumented."""
 
