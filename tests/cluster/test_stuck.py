@@ -21,7 +21,7 @@ from cluster.world import LIMIT_RANGES, WAIT_SECONDS, condition
 from nhx_gym_operator.api.wire.endpoints import Progress, Stage
 from nhx_gym_operator.api.wire.reports import NO_OUTCOME_EXIT_CODE
 from nhx_gym_operator.client.jobs import Job
-from nhx_gym_operator.controller import clock
+from nhx_gym_operator.controller import clock, progress_poller
 from nhx_gym_operator.controller.kube import CONFIG_MAPS, JOBS, PODS, SERVICES, ApiError
 from nhx_gym_operator.controller.policies import lost_attempt
 from nhx_gym_operator.workloads import tokens
@@ -234,6 +234,16 @@ async def test_a_command_that_the_image_does_not_have(world, operating):
         await world.until_condition("Running", "PodsCreated")
         await world.report("mcqa-evaluator-2", {"agent-evaluate": ended("StartError", 128, words)}, "Failed")
         await until_ended(world, state)
+
+
+async def test_an_image_with_a_program_of_its_own(world, operating, monkeypatch):
+    """Which runs, and is no evaluator: nobody answers at the pod's address."""
+    monkeypatch.setattr(progress_poller, "SILENT_SECONDS", 1.0)
+    with operating(sandbox={"mode": "Disabled"}):
+        await started(world)
+        await world.bind(COLOCATED)
+        await world.report_working(COLOCATED, "agent-evaluate", EVALUATOR_IP)
+        await until_seen(world, "The evaluator runs and does not answer")
 
 
 async def test_gyms_servers_never_get_ready(world, operator):

@@ -158,6 +158,18 @@ STATES = (
         (f"{_CLUSTER}test_a_command_that_the_image_does_not_have",),
     ),
     State(
+        "The evaluator runs and does not answer",
+        "Starting",
+        "PodsCreated: pod … runs and does not answer the operator: …",
+        "an image of the chart's `images` has a program of its own and runs that; or a network policy keeps the "
+        "operator from the pods of the job's namespace, of which only the end is told then",
+        "name an image of this project; let the operator reach port 8080 of the pods",
+        "",
+        "`spec.activeDeadlineSeconds`, where it is set: a pod that may be at work is ended for nothing else",
+        ("DeadlineExceeded",),
+        (f"{_CLUSTER}test_an_image_with_a_program_of_its_own",),
+    ),
+    State(
         "A Secret is missing or late",
         "Starting",
         f"SecretNotFound: Secret … does not exist, needed by pod …; create it{UNTIL}",

@@ -75,6 +75,32 @@ async def test_an_evaluator_that_does_not_answer_is_asked_again(poller, evaluato
     assert poller.latest(UID).done == 1
 
 
+async def test_one_that_falls_silent_and_one_that_speaks_again_is_told_once(poller, evaluator, monkeypatch):
+    poller.watch(UID, ProgressSource(evaluator.url, "token", life="a"))
+    await asyncio.sleep(0.2)
+    evaluator.status = 503
+    await asyncio.sleep(0.2)
+    assert poller.changed == [UID] and not poller.is_silent(UID), "it may be busy for a moment"
+    monkeypatch.setattr(progress_poller, "SILENT_SECONDS", 0.1)
+    await asyncio.sleep(0.3)
+    assert poller.changed == [UID, UID] and poller.is_silent(UID)
+    evaluator.status = 200
+    await asyncio.sleep(0.2)
+    assert poller.changed == [UID, UID, UID] and not poller.is_silent(UID)
+
+
+async def test_a_process_that_follows_a_silent_one_has_its_own_time(poller, evaluator, monkeypatch):
+    monkeypatch.setattr(progress_poller, "SILENT_SECONDS", 0.2)
+    evaluator.status = 503
+    poller.watch(UID, ProgressSource(evaluator.url, "token", life="a"))
+    await asyncio.sleep(0.5)
+    assert poller.is_silent(UID)
+    poller.watch(UID, ProgressSource(evaluator.url, "token", life="a"))
+    assert poller.is_silent(UID)
+    poller.watch(UID, ProgressSource(evaluator.url, "token", life="b"))
+    assert not poller.is_silent(UID)
+
+
 async def test_asking_ends_when_it_is_told_to(poller, evaluator):
     poller.watch(UID, ProgressSource(evaluator.url, "token"))
     await asyncio.sleep(0.1)

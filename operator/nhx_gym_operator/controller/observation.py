@@ -59,6 +59,8 @@ class Observation:
     """The evaluator's last answer to this process, of whatever attempt."""
     progress_life: str = ""
     """Which process of the evaluator's answered (`podview.life`). Empty: not known."""
+    is_silent: bool = False
+    """The evaluator runs, and has not answered this process for some time (`progress_poller.SILENT_SECONDS`)."""
     refusal: PodsRefused | None = None
     namespace_ends: bool = False
     """The namespace is being deleted: its pods go first, the job only when they are gone. Asked once pods end."""

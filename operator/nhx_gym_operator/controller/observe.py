@@ -41,7 +41,12 @@ class Observer:
         self._standing = standing
 
     async def observe(
-        self, raw: Manifest, progress: Progress | None, refusal: PodsRefused | None, progress_life: str = ""
+        self,
+        raw: Manifest,
+        progress: Progress | None,
+        refusal: PodsRefused | None,
+        progress_life: str = "",
+        is_silent: bool = False,
     ) -> Observation:
         """Everything about the job `raw`. Raises `ApiError` if a read fails for another reason than that
         the object is absent or forbidden."""
@@ -70,6 +75,7 @@ class Observer:
             pod_events=self._events_of(pods),
             progress=progress,
             progress_life=progress_life,
+            is_silent=is_silent,
             refusal=refusal,
             namespace_ends=not is_over and _loses_pods(job, pods) and await self._inputs.namespace_ends(namespace),
             invalid=invalid,

@@ -118,7 +118,7 @@ class Reconciler:
             return None
         refusal = self._refusals[uid][1] if uid in self._refusals else None
         progress, life = self._poller.latest(uid), self._poller.life(uid)
-        observation = await self._observer.observe(raw, progress, refusal, life)
+        observation = await self._observer.observe(raw, progress, refusal, life, self._poller.is_silent(uid))
         decision = decide(observation, self._now())
         self._poller.watch(uid, decision.poll)
         self._pass_on(raw["metadata"]["namespace"], decision.staged)

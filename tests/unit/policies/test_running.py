@@ -1,5 +1,7 @@
 """The condition Running, from what the evaluator answers."""
 
+import re
+
 import pytest
 
 from nhx_gym_operator.api.outcome import encode_outcome
@@ -47,6 +49,22 @@ def test_a_job_runs_from_its_first_rollout_on_and_stays_so(before, seen, expecte
     running.show(draft, observe(pods=(pod,), progress=seen), Attempt(1, pod), NOW)
     shown = draft.condition("Running")
     assert (shown["status"], shown["reason"], shown["message"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "seen", "expected"),
+    [
+        ([], None, ("False", "PodsCreated", "^pod 'mcqa-evaluator-1' runs and does not answer")),
+        (COLLECTING, None, ("True", "Collecting", "^pod 'mcqa-evaluator-1' runs and does not answer")),
+        (COLLECTING, progress(), ("True", "Collecting", "^rollouts are being collected; pod .* does not answer")),
+    ],
+)
+def test_an_evaluator_that_runs_and_does_not_answer_is_named(before, seen, expected):
+    draft = StatusDraft(job(status=accepted_status(conditions=before)), NOW)
+    pod = evaluator(workload(), states={"agent-evaluate": running_now()}, phase="Running")
+    running.show(draft, observe(pods=(pod,), progress=seen, is_silent=True), Attempt(1, pod), NOW)
+    shown = draft.condition("Running")
+    assert (shown["status"], shown["reason"]) == expected[:2] and re.search(expected[2], shown["message"])
 
 
 # A container that the kubelet starts again

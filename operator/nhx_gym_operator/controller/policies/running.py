@@ -25,6 +25,7 @@ _REASONS = {Stage.COLLECTING: RunReason.COLLECTING, Stage.UPLOADING: RunReason.U
 def show(draft: StatusDraft, observation: Observation, attempt: Attempt, now: datetime) -> None:
     """From what the evaluator answers. An operator that came back keeps what the status says until it knows more."""
     evaluator, progress = attempt.evaluator, restarts.answer(observation, attempt)
+    silence = _silence(observation, evaluator)
     back = progress is not None and progress.stage is not Stage.STARTING
     if evaluator and (restarts.is_under_way(evaluator) or (_was_restarted(draft, observation, evaluator) and not back)):
         words = restarts.words_meanwhile(observation.job.spec, evaluator, draft.data, now)
@@ -34,10 +35,23 @@ def show(draft: StatusDraft, observation: Observation, attempt: Attempt, now: da
         reason = _REASONS.get(progress.stage, RunReason.SCORING)
         words = progress.message or _WORDS[reason]
         afterwards = restarts.words_afterwards(evaluator) if evaluator else ""
-        draft.set(ConditionType.RUNNING, True, reason, words + afterwards)
+        draft.set(ConditionType.RUNNING, True, reason, words + afterwards + (silence and f"; {silence}"))
     elif not draft.is_true(ConditionType.RUNNING):
-        words = progress.message if progress and progress.message else "the job's pods were created"
+        words = silence or (progress and progress.message) or "the job's pods were created"
         draft.set(ConditionType.RUNNING, False, PodReason.PODS_CREATED, words)
+    elif silence:
+        draft.set(ConditionType.RUNNING, True, RunReason.COLLECTING, silence)
+
+
+def _silence(observation: Observation, evaluator: dict[str, Any] | None) -> str:
+    """Of an evaluator whose container runs and that does not answer. It may be at work all the same, and its end is
+    seen without an answer: so that alone ends nothing."""
+    if not evaluator or not observation.is_silent or not podview.is_running(evaluator, CONTAINER_EVALUATE):
+        return ""
+    return (
+        f"pod {podview.name(evaluator)!r} runs and does not answer the operator: its program is busy, frozen or not "
+        f"this project's, or something keeps the operator from reaching it; `kubectl nhx logs` has what it logged last"
+    )
 
 
 def _was_restarted(draft: StatusDraft, observation: Observation, evaluator: dict[str, Any]) -> bool:
