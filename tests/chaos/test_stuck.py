@@ -4,6 +4,7 @@ minute, as docs/troubleshooting.md says, and goes on where there is something to
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
@@ -12,13 +13,17 @@ import pytest
 from chaos import node, world
 from chaos.model import Model
 from chaos.plan import Job, Where
+from chaos.played import told_of_restart
 from chaos.world import KEYS, LIGHT
+from nhx_gym_operator.api.constants import CONTAINER_EVALUATE
 from support import cluster, stuck
 from support.cluster import Object
 from support.job_watch import JobWatch, is_true, phase
 
 NAMED_SECONDS = 60
+AWAY_SECONDS = 120
 END_SECONDS = 240
+QUOTA = "pods-at-once"
 
 pytestmark = pytest.mark.nightly
 
@@ -63,6 +68,47 @@ def test_the_results_of_a_job_on_an_emptydir_go_with_its_evaluator(light: None, 
     assert len(model.calls_of(job.name)) == calls, "nothing is paid for twice"
 
 
+def test_four_jobs_share_a_quota_for_two_and_all_succeed(light: None, model: Model, watch: JobWatch) -> None:
+    jobs, state = [Job(f"quota-{number}", Where.LIGHT, 2, 1, 1) for number in range(4)], "The quota is used up"
+    model.stops |= {job.name: 1 for job in jobs}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "4"}}}
+    cluster.apply(quota | {"metadata": {"name": QUOTA, "namespace": LIGHT.jobs}})
+    try:
+        counted = ("--for=jsonpath={.status.hard.pods}=4", "--timeout=30s")
+        cluster.kubectl("wait", f"resourcequota/{QUOTA}", f"--namespace={LIGHT.jobs}", *counted)
+        began = time.monotonic()
+        submit(model, *jobs)
+        until(lambda: len(shown(watch, jobs, state)) >= 2, "two of the jobs wait")
+        for job in shown(watch, jobs, state):
+            named(watch, job, state, began)
+        until(lambda: len([job for job in jobs if model.is_waiting(job.name)]) == 2, "two of the jobs run")
+        for job in jobs:
+            model.release(job.name)
+        for job in jobs:
+            assert went_well(watch, job)["status"]["attempt"] == 1
+    finally:
+        cluster.delete("resourcequota", QUOTA, LIGHT.jobs)
+
+
+def test_an_evaluator_that_is_killed_while_the_api_server_is_away_is_named_within_a_minute_of_its_return(
+    light: None, model: Model, watch: JobWatch
+) -> None:
+    job = held_up(model, "unseen-kill")
+    evaluator = cluster.get("pod", f"{job.name}-evaluator-1", LIGHT.jobs)
+    killer = threading.Timer(AWAY_SECONDS / 2, node.kill, [node.process_of(evaluator, CONTAINER_EVALUATE)])
+    killer.start()
+    try:
+        node.kill_api_server(AWAY_SECONDS)
+    finally:
+        killer.join()
+    back = time.monotonic()
+    holds = "the evaluator's end is named"
+    watch.until(LIGHT.jobs, job.name, lambda seen: told_of_restart([seen]), what=holds, timeout=NAMED_SECONDS)
+    print(f"\nkilled while the API server was away: named {time.monotonic() - back:.1f} s after its return")
+    model.release(job.name)
+    assert "lostAttempts" not in went_well(watch, job)["status"]
+
+
 # ---- what they have in common
 
 
@@ -100,6 +146,11 @@ def named(watch: JobWatch, job: Job, state: str, since: float) -> Object:
     assert took <= NAMED_SECONDS, f"{state}: named only after {took:.0f} s"
     print(f"\n{state}: named after {took:.1f} s")
     return found
+
+
+def shown(watch: JobWatch, jobs: list[Job], state: str) -> list[Job]:
+    """Those that have shown the state so far."""
+    return [job for job in jobs if any(stuck.is_seen(state, seen) for seen in watch.history(LIGHT.jobs, job.name))]
 
 
 def went_well(watch: JobWatch, job: Job) -> Object:

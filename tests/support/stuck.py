@@ -261,6 +261,7 @@ STATES = (
         ("PodRefused",),
         (
             f"{_CLUSTER}test_a_quota_that_is_used_up",
+            f"{_REAL}test_four_jobs_share_a_quota_for_two_and_all_succeed",
             "tests/cluster/test_children.py::test_a_quota_that_refuses_one_pod_withdraws_the_other",
         ),
     ),
