@@ -48,11 +48,16 @@ test-faults: $(VENV)/installed cluster images ## the sandbox's layers taken away
 	$(PYTEST) tests/chaos
 
 .PHONY: nightly
-nightly: test-helm3 test-named-cluster test-nightly chaos soak environments ## what `make test` leaves out
+nightly: test-helm3 test-named-cluster test-nightly chaos soak environments test-repair ## what `make test` leaves out
 
 .PHONY: test-nightly
 test-nightly: test-checks test-browser cluster images s3 ## the tests that take too long for every change
-	$(PYTEST) -m nightly --deselect=tests/unit/test_chart_checks.py --deselect=tests/unit/test_report_in_browser.py
+	$(PYTEST) -m nightly --ignore=tests/local_cluster \
+		--deselect=tests/unit/test_chart_checks.py --deselect=tests/unit/test_report_in_browser.py
+
+.PHONY: test-repair
+test-repair: $(VENV)/installed cluster ## the local cluster killed and stopped: what is on it is gone afterwards, but for its images
+	$(PYTEST) -m nightly tests/local_cluster
 
 .PHONY: chaos
 chaos: $(VENV)/installed cluster images ## 200 jobs while everything is killed (CHAOS_SEED=n: another plan, CHAOS_JOBS=n: fewer); report in build/
