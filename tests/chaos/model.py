@@ -22,6 +22,9 @@ from support.scripted_policy import ScriptedPolicy, prompt_of
 
 ANSWER_SECONDS = 0.3
 SLOW_SECONDS = 5.0
+FOR_EVER_SECONDS = 3600.0
+GARBAGE = "<html>garbage</html>"
+_HALF = b'data: {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "4'
 _KEY = "sk-chaos-"
 _LETTERS = "ABCD"
 
@@ -56,7 +59,8 @@ class Call:
 
 
 class Model(ScriptedPolicy):
-    """`stops` holds up a job's calls once it has so many answers; `failing` fails one call of so many rollouts."""
+    """`stops` holds up a job's calls once it has so many answers; `failing` fails one call of so many rollouts;
+    `always` answers none."""
 
     def __init__(self) -> None:
         super().__init__(rows(), wrong=[row for row in range(ROWS) if is_wrong(row)])
@@ -64,6 +68,8 @@ class Model(ScriptedPolicy):
         self.stops: dict[str, int] = {}
         self.failing: dict[str, tuple[str, int]] = {}
         """By job: how, and the calls of how many rollouts."""
+        self.always: dict[str, str] = {}
+        """By job: `status=N`, `garbage` or `half a stream`, to every call."""
         self.failed: list[tuple[str, Any, float]] = []
         """Job, rollout or prompt, and when."""
         self.url = ""
@@ -86,6 +92,8 @@ class Model(ScriptedPolicy):
         call = Call(job, _rollout(body.get("user")), time.monotonic())
         self.record.append(call)
         await asyncio.sleep(ANSWER_SECONDS)
+        if how := self.always.get(job):
+            return await _spoilt(request, how)
         if failure := await self._failure(request, call, prompt_of(body.get("messages"))):
             return failure
         await self._turn(job)
@@ -114,8 +122,24 @@ class Model(ScriptedPolicy):
             return None
         if how == "reset" and request.transport is not None:
             request.transport.abort()
-        status = int(how.partition("=")[2] or 500)
-        return web.json_response({"error": {"message": "a fault of the plan", "code": status}}, status=status)
+        return _refusal(how)
+
+
+def _refusal(how: str) -> web.Response:
+    status = int(how.partition("=")[2] or 500)
+    return web.json_response({"error": {"message": "a fault of the plan", "code": status}}, status=status)
+
+
+async def _spoilt(request: web.Request, how: str) -> web.StreamResponse:
+    if how == "garbage":
+        return web.Response(text=GARBAGE, content_type="application/json")
+    if how != "half a stream":
+        return _refusal(how)
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(_HALF)
+    await asyncio.sleep(FOR_EVER_SECONDS)
+    return response
 
 
 def _rollout(user: Any) -> tuple[int, int] | None:

@@ -6,23 +6,27 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from chaos import node, world
-from chaos.model import Model
+from chaos.model import GARBAGE, Model
 from chaos.plan import Job, Where
 from chaos.played import told_of_restart
 from chaos.world import KEYS, LIGHT
 from nhx_gym_operator.api.constants import CONTAINER_EVALUATE
 from support import cluster, stuck
 from support.cluster import Object
-from support.job_watch import JobWatch, is_true, phase
+from support.job_watch import JobWatch, condition, is_true, phase
 
 NAMED_SECONDS = 60
 AWAY_SECONDS = 120
 END_SECONDS = 240
+CALL_SECONDS = 75
+"""For a call to a model that never answers: longer than it takes until that is said."""
 QUOTA = "pods-at-once"
 
 pytestmark = pytest.mark.nightly
@@ -43,6 +47,45 @@ def test_an_evaluator_whose_node_is_drained_is_followed_by_another(light: None, 
     named(watch, job, "A node is drained", time.monotonic())
     model.release(job.name)
     assert went_well(watch, job)["status"]["attempt"] == 2
+
+
+def test_a_gym_host_whose_node_is_drained_is_replaced_within_the_attempt(
+    light: None, model: Model, watch: JobWatch
+) -> None:
+    job = held_up(model, "host-drained")
+    evict(f"{job.name}-host-0-1")
+
+    def is_told(seen: Object) -> bool:
+        return any(
+            "EvictionByEvictionAPI" in pod.get("lostMessage", "") for pod in seen.get("status", {}).get("hostPods", ())
+        )
+
+    watch.until(LIGHT.jobs, job.name, is_told, what="the host's end is named", timeout=NAMED_SECONDS)
+    model.release(job.name)
+    assert went_well(watch, job)["status"]["attempt"] == 1
+
+
+def test_models_that_never_answer_are_named_with_their_words_and_end_their_jobs(
+    light: None, model: Model, watch: JobWatch
+) -> None:
+    ways = {
+        "The model answers 429 for ever": ("never-429", "status=429", "HTTP 429"),
+        "The model answers 500 for ever": ("never-500", "status=500", "HTTP 500"),
+        "The model answers garbage": ("never-json", "garbage", GARBAGE),
+        "The model sends half a stream for ever": ("never-whole", "half a stream", "stream did not end"),
+    }
+    jobs = {state: Job(name, Where.LIGHT, 1, 1, 1) for state, (name, _, _) in ways.items()}
+    model.always |= {name: how for name, how, _ in ways.values()}
+    submit(model, *jobs.values(), of_model={"timeoutSeconds": CALL_SECONDS, "maxRetries": 100})
+    for state, job in jobs.items():
+        until(lambda name=job.name: model.calls_of(name), f"{job.name} asks its model")
+        named(watch, job, state, model.calls_of(job.name)[0].at)
+    for state, job in jobs.items():
+        end = watch.finished(LIGHT.jobs, job.name, timeout=END_SECONDS)
+        stuck.assert_ended(state, end)
+        assert ways[state][2] in condition(end, "Failed")["message"]
+        (failure,) = records(job, "failure")
+        assert failure["failure_class"] in ("transient", "timeout") and ways[state][2] in failure["message"]
 
 
 def test_a_secret_that_is_deleted_midway_is_missed_by_the_next_attempt_which_goes_on_once_it_is_back(
@@ -121,11 +164,12 @@ def held_up(model: Model, name: str, **spec: Any) -> Job:
     return job
 
 
-def submit(model: Model, *jobs: Job, **spec: Any) -> None:
-    """With these fields in their specs."""
+def submit(model: Model, *jobs: Job, of_model: Mapping[str, Any] = MappingProxyType({}), **spec: Any) -> None:
+    """With these fields in their specs, and in those of their model."""
     made = [world.manifest(job, model.url, LIGHT.jobs) for job in jobs]
     for manifest in made:
         manifest["spec"] |= spec
+        manifest["spec"]["models"][0] |= of_model
     cluster.apply(*world.inputs(LIGHT.jobs, list(jobs)), *made)
 
 
