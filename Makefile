@@ -36,7 +36,7 @@ test-unit: $(VENV)/installed helm s3 kube-score ## pure tests, and those of docs
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/installed helm control-plane ## the control loop against a real API server: minutes
-	$(PYTEST) --numprocesses=3 --dist=worksteal tests/cluster
+	$(PYTEST) --numprocesses=3 --dist=worksteal tests/cluster --every-right-is-used
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/installed cluster images s3 ## real pods, real NeMo Gym, gVisor, and attacks from inside

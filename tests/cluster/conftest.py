@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster import used_rights
 from cluster.control_plane import control_plane, operators_kubeconfig
 from cluster.rights import Rights
 from cluster.world import World
@@ -25,6 +26,7 @@ from support.controller_values import KEY, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
+USED_RIGHTS = pytest.StashKey[used_rights.UsedRights]()
 _numbers = count(1)
 
 
@@ -76,6 +78,15 @@ class OperatorThread(threading.Thread):
         assert self._failure is None, self._failure
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(used_rights.OPTION, action="store_true", help="fail if the chart gives a right that no test used")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[USED_RIGHTS] = used_rights.UsedRights(config)
+    config.pluginmanager.register(config.stash[USED_RIGHTS])
+
+
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with control_plane(tmp_path_factory.mktemp("control-plane")) as path:
@@ -96,8 +107,10 @@ async def prepare(kubeconfig: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def rights(kubeconfig: Path) -> Rights:
-    return Rights(kubeconfig)
+def rights(kubeconfig: Path, request: pytest.FixtureRequest) -> Iterator[Rights]:
+    found = Rights(kubeconfig)
+    yield found
+    request.config.stash[USED_RIGHTS].note(found.used())
 
 
 @pytest.fixture

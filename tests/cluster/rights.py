@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -21,6 +24,7 @@ Object = dict[str, Any]
 
 GROUP = "rbac.authorization.k8s.io"
 _JOBS, _OPERATORS = "namespace-of-jobs", "namespace-of-operators"
+_ALLOWED_BY = re.compile(r'^RBAC: allowed by .* of (?:Cluster)?Role "([^"]+)"')
 WAIT_SECONDS = 30.0
 """Until the API server's authorizer has heard of a new role."""
 
@@ -41,6 +45,43 @@ def _rendered(everywhere: bool, measures: bool, elects: bool) -> str:
         if "subjects" in obj:
             obj["subjects"] = [{"kind": "User", "name": OPERATOR, "apiGroup": GROUP}]
     return json.dumps(found)
+
+
+class Right(NamedTuple):
+    role: str
+    """Whether the jobs' one is bound in a namespace or everywhere is all the same."""
+    resource: str
+    """Group and plural, as `networking.k8s.io/networkpolicies`; with a subresource."""
+    verb: str
+
+
+def given() -> set[Right]:
+    """All that the chart gives an operator."""
+    return {
+        Right(_role(role["metadata"]["name"]), f"{group}/{resource}", verb)
+        for role in json.loads(_rendered(everywhere=True, measures=True, elects=True))
+        for rule in role.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def _rights_behind(entry: Object) -> Iterator[Right]:
+    """What the authorizer says that it let a call pass by."""
+    by = _ALLOWED_BY.search(entry.get("annotations", {}).get("authorization.k8s.io/reason", ""))
+    of = entry.get("objectRef")
+    if by and of:
+        resource = "/".join(filter(None, (of["resource"], of.get("subresource"))))
+        right = Right(_role(by[1]), f"{of.get('apiGroup', '')}/{resource}", entry["verb"])
+        yield right
+        # To make an object by a patch takes the right to create it too.
+        if right.verb == "patch" and entry.get("responseStatus", {}).get("code") == HTTPStatus.CREATED:
+            yield right._replace(verb="create")
+
+
+def _role(name: str) -> str:
+    return next((kind for kind in ("canary", "lease") if name.endswith(f"-{kind}")), "jobs")
 
 
 class Rights:
@@ -84,6 +125,12 @@ class Rights:
             for entry in entries
             if entry.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
         ]
+
+    def used(self) -> set[Right]:
+        """Those by which the operator made its calls so far."""
+        if not self._log.exists():
+            return set()
+        return {right for line in self._log.read_text().splitlines() for right in _rights_behind(json.loads(line))}
 
     def _wait_for(self, role: Object) -> None:
         rule = role["rules"][0]

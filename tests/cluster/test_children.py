@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from cluster.world import condition, versions
+from nhx_gym_operator.api import pod_rules
 from nhx_gym_operator.controller.act import REAPPLY_SECONDS
 from nhx_gym_operator.controller.kube import CLAIMS, JOBS, PODS, POLICIES, SECRETS, SERVICES
 
@@ -186,6 +187,8 @@ async def test_pods_of_several_hosts_that_a_quota_has_no_room_for_are_withdrawn_
 
 async def test_an_object_of_somebody_else_is_named_left_alone_and_waited_for(world, operator):
     theirs = await world.create_service("mcqa")
+    theirs_too = pod_rules.container("x", image="x", args=[], resources={}, mounts=[])
+    await world._post(PODS, pod_rules.pod({"name": "mcqa-evaluator-1"}, containers=[theirs_too]))
     await world.apply_job()
     job = await world.until_condition("Running", "ChildNotOurs")
     assert "Service 'mcqa'" in condition(job, "Running")["message"]
@@ -193,6 +196,13 @@ async def test_an_object_of_somebody_else_is_named_left_alone_and_waited_for(wor
     live = await world.api.get(SERVICES, world.namespace, "mcqa")
     assert live["spec"] == theirs["spec"] and "ownerReferences" not in live["metadata"]
     await world.remove(SERVICES, "mcqa")
+
+    async def named():
+        return "Pod 'mcqa-evaluator-1'" in condition(await world.job(), "Running")["message"]
+
+    await world.until(named, "the pod is named", world.job)
+    assert await world.names(PODS) == ["mcqa-evaluator-1"]
+    await world.remove(PODS, "mcqa-evaluator-1")
     await world.until_phase("Starting")
 
 

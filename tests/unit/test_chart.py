@@ -90,7 +90,7 @@ def rules(role: Object) -> Iterator[tuple[str, frozenset[str]]]:
 READ = frozenset({"get", "list", "watch"})
 OWN = READ | {"create", "patch"}
 JOB_RIGHTS = {
-    "evals.nhx.io/agentevaljobs": READ | {"delete"},
+    "evals.nhx.io/agentevaljobs": frozenset({"list", "watch", "delete"}),
     "evals.nhx.io/filesets": READ,
     "evals.nhx.io/agentevaljobs/status": frozenset({"patch"}),
     "evals.nhx.io/filesets/status": frozenset({"patch"}),

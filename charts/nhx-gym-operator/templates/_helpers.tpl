@@ -58,7 +58,7 @@ pods, and jobs whose spec.ttlSecondsAfterFinished is over: everything else goes 
 {{- define "nhx.jobRules" -}}
 - apiGroups: [evals.nhx.io]
   resources: [agentevaljobs]
-  verbs: [get, list, watch, delete]
+  verbs: [list, watch, delete]
 - apiGroups: [evals.nhx.io]
   resources: [filesets]
   verbs: [get, list, watch]
