@@ -1,7 +1,8 @@
 """Serve SmolLM2-135M-Instruct with an OpenAI-compatible API, as a policy model to try things with.
 
 The environment sets (defaults in brackets): PORT [8000], THREADS [2], SLOTS [2] (requests at once), CONTEXT [4096]
-(tokens for all slots together), DEMO_MODEL_API_KEY or DEMO_MODEL_API_KEY_FILE [none is asked for]. /health needs none.
+(tokens for all slots together), CHAT_TEMPLATE [that of the weights], DEMO_MODEL_API_KEY or DEMO_MODEL_API_KEY_FILE
+[none is asked for]. /health needs none.
 """
 
 import os
@@ -32,6 +33,7 @@ def parameters() -> xllamacpp.CommonParams:
     params = xllamacpp.CommonParams()
     params.model.path = str(weights())
     params.model_alias = {ALIAS}
+    params.chat_template = os.environ.get("CHAT_TEMPLATE", "")
     params.api_keys = api_keys()
     params.hostnames = ["0.0.0.0"]
     params.port = int(os.environ.get("PORT", "8000"))

@@ -24,15 +24,18 @@ from nhx_gym_operator.evaluator.rollout_calls import RolloutCalls
 
 TOKEN = "a-host"
 READY_SECONDS = 120
-QUESTION = [{"role": "user", "content": "Name three colours, and say \u00e4 \U0001f600."}]
+QUESTION = [{"role": "user", "content": "Name a colour, and say \u00e4 \U0001f600."}]
 # Greedy, seeded, and computed anew each time: what it was asked before must not show.
-FIXED: dict[str, Any] = {"temperature": 0, "seed": 7, "max_tokens": 24, "cache_prompt": False, "messages": QUESTION}
+FIXED: dict[str, Any] = {"temperature": 0, "seed": 7, "max_tokens": 8, "cache_prompt": False, "messages": QUESTION}
+STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+# What the server takes for thoughts, by its chat template. Of themselves these weights write none.
+THINKS = {"max_tokens": 24, "grammar": 'root ::= "<think>\\n" [a-z ]{1,9} "\\n</think>\\n" [a-z ]{1,9}'}
 REQUESTS: dict[str, dict[str, Any]] = {
     "whole": {},
-    "probabilities": {"logprobs": True, "top_logprobs": 3},
-    "cut off": {"max_tokens": 2},
-    "stream": {"stream": True},
-    "stream with usage": {"stream": True, "stream_options": {"include_usage": True}},
+    "probabilities": {"max_tokens": 3, "logprobs": True, "top_logprobs": 3},
+    "stream": STREAM,
+    "reasoning": THINKS,
+    "reasoning stream": THINKS | STREAM,
 }
 
 

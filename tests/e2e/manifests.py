@@ -323,6 +323,14 @@ def file_set(namespace: str, name: str, source: Object, purpose: str = "environm
     }
 
 
+THINKING_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role + '\\n' }}{% if message.reasoning_content %}"
+    "{{ '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""By which a server of `demo-model` tells thoughts from answers."""
+
+
 def demo_model_server() -> list[Object]:
     server = container("demo-model", reference("demo-model"), memory="1Gi")
     server["env"] = [key_variable("DEMO_MODEL_API_KEY")]

@@ -223,7 +223,8 @@ def golden_answers(world: World) -> dict[str, tuple[Answer, Answer]]:
     asker = manifests.container("asker", reference("nhx-tasks"), args=["python", *arguments])
     asker["volumeMounts"].append({"name": "script", "mountPath": "/script", "readOnly": True})
     server = manifests.container("demo-model", reference("demo-model"), memory="1Gi") | {"restartPolicy": "Always"}
-    server["env"] = [{"name": "THREADS", "value": "1"}, {"name": "SLOTS", "value": "1"}]
+    environment = {"THREADS": "1", "SLOTS": "1", "CHAT_TEMPLATE": manifests.THINKING_TEMPLATE}
+    server["env"] = [{"name": name, "value": value} for name, value in environment.items()]
     pod = manifests.restricted_pod(namespace, name, [asker], [{"name": "script", "configMap": {"name": name}}])
     pod["spec"]["initContainers"] = [server]
     cluster.apply(manifests.config_map(namespace, name, {script.name: script.read_text()}), pod)
