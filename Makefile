@@ -48,7 +48,7 @@ test-faults: $(VENV)/installed cluster images ## the sandbox's layers taken away
 	$(PYTEST) tests/chaos
 
 .PHONY: nightly
-nightly: test-helm3 test-named-cluster test-nightly chaos soak environments test-repair ## what `make test` leaves out
+nightly: bench-gateway test-helm3 test-named-cluster test-nightly chaos soak environments test-repair ## what `make test` leaves out
 
 .PHONY: test-nightly
 test-nightly: test-checks test-browser cluster images s3 ## the tests that take too long for every change

@@ -3,9 +3,9 @@
     python bench/gateway.py [CALLS]
 
 Model server, gateway and caller are processes of their own on loopback, and the server answers at once. Direct calls
-and calls through the gateway take turns in one run, so that whatever else the machine does falls on both. Ends with 1
-if a call with one answer costs a millisecond of the gateway's CPU, or two of its caller's time; a stream costs by its
-events.
+and calls through the gateway take turns in one run, so that whatever else the machine does falls on both. Ends with 1,
+and with it `make nightly`, if a call with one answer costs a millisecond of the gateway's CPU, or two of its caller's
+time, each time that it is measured; a stream costs by its events.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ ROUND = 100
 AT_ONCE = 8
 EVENTS = 50
 MOST_CPU_MS, MOST_ADDED_MS = 1.0, 2.0
+TRIES = 3
+"""To be within these bounds: whatever else the machine does makes a call cost more, and never less."""
 _TEXT = "The quick brown fox jumps over the lazy dog. " * 90
 _ASKED = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": _TEXT}]}).encode()
 _STREAMED = json.dumps({"model": MODEL, "stream": True, "messages": [{"role": "user", "content": _TEXT}]}).encode()
@@ -57,16 +59,21 @@ def main(calls: int = CALLS) -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         model, _ = stack.enter_context(_process(_model))
         gateway, pid = stack.enter_context(_process(_gateway, folder, model))
-        rows = asyncio.run(_measured(model, gateway, pid, calls))
+        for _ in range(TRIES):
+            rows = asyncio.run(_measured(model, gateway, pid, calls))
+            _print(rows)
+            _, direct, through, cpu = rows[0]
+            if cpu < MOST_CPU_MS and through - direct < MOST_ADDED_MS:
+                return 0
+    print(f"bounds: {MOST_CPU_MS:g} ms of CPU and {MOST_ADDED_MS:g} ms added", file=sys.stderr)
+    return 1
+
+
+def _print(rows: list[tuple[str, float, float, float]]) -> None:
     print("\n| 4 kB each way | direct p50 ms | through the gateway p50 ms | added ms | gateway's CPU ms a call |")
     print("|---|---|---|---|---|")
     for name, direct, through, cpu in rows:
-        print(f"| {name} | {direct:.2f} | {through:.2f} | {through - direct:.2f} | {cpu:.2f} |")
-    _, direct, through, cpu = rows[0]
-    if cpu < MOST_CPU_MS and through - direct < MOST_ADDED_MS:
-        return 0
-    print(f"bounds: {MOST_CPU_MS:g} ms of CPU and {MOST_ADDED_MS:g} ms added", file=sys.stderr)
-    return 1
+        print(f"| {name} | {direct:.2f} | {through:.2f} | {through - direct:.2f} | {cpu:.2f} |", flush=True)
 
 
 async def _measured(model: str, gateway: str, pid: int, calls: int) -> list[tuple[str, float, float, float]]:
