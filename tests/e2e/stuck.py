@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.conftest import OperatorThread
+from devcluster.images import building, loading
 from devcluster.images.building import reference
+from devcluster.settings import PAUSE_IMAGE
 from e2e import manifests, runs
 from e2e.installations import RUNC
 from e2e.manifests import HUNG_PORT
@@ -36,6 +38,7 @@ END_SECONDS = 480
 """Patience only: four containers start one after the other, beside all else that runs."""
 START_SECONDS = 600
 _DEADLINE = {"podStartSeconds": 40}
+BARE_IMAGE, BARE_CONTAINERFILE = "no-python", "tests/e2e/no_python/Containerfile"
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,29 @@ def evaluator_out_of_memory(world: World) -> Stuck:
     small = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "40Mi"}}
     state = "The evaluator runs out of memory"
     return _stuck(world, "memory", state, job={"backoffLimit": 1}, resources={"gymTasks": small})
+
+
+@idle_scenario
+def command_missing(world: World) -> Stuck:
+    building.build([BARE_IMAGE], beside=BARE_CONTAINERFILE)
+    loading.load([BARE_IMAGE])
+    images, state = {"gymTasks": reference(BARE_IMAGE)}, "A command that the image does not have"
+    return _stuck(world, "command", state, job={"backoffLimit": 1}, images=images)
+
+
+@idle_scenario
+def foreign_program(world: World) -> Stuck:
+    """An image that runs something of its own."""
+    state = "The evaluator runs and does not answer"
+    return _stuck(world, "program", state, job={"activeDeadlineSeconds": 90}, images={"gymTasks": PAUSE_IMAGE})
+
+
+@idle_scenario
+def too_much_written(world: World) -> Stuck:
+    """More than a kilobyte, which its log alone is."""
+    disk = {"ephemeral-storage": "1Ki"}
+    small = {"requests": {"cpu": "10m", "memory": "16Mi"} | disk, "limits": disk}
+    return _stuck(world, "disk", "A pod is evicted", job={"backoffLimit": 1}, resources={"gymTasks": small})
 
 
 def _stuck(world: World, name: str, state: str, *, job: Object | None = None, **changes: Any) -> Stuck:

@@ -9,7 +9,14 @@ from e2e.stuck import NAMED_SECONDS, Stuck
 from support import stuck
 from support.job_watch import condition
 
-SCENARIOS = ("image_missing", "no_node_fits", "claim_never_binds", "evaluator_out_of_memory")
+NIGHTLY = ("command_missing", "foreign_program", "too_much_written")
+SCENARIOS = (
+    "image_missing",
+    "no_node_fits",
+    "claim_never_binds",
+    "evaluator_out_of_memory",
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY),
+)
 
 
 @pytest.fixture

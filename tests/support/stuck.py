@@ -156,7 +156,10 @@ STATES = (
         "An image of the chart's images",
         _ATTEMPTS,
         ("BackoffLimitExceeded",),
-        (f"{_CLUSTER}test_a_command_that_the_image_does_not_have",),
+        (
+            f"{_CLUSTER}test_a_command_that_the_image_does_not_have",
+            f"{_E2E}test_a_state_is_named_within_a_minute_and_ended_by_its_deadline",
+        ),
     ),
     State(
         "The evaluator runs and does not answer",
@@ -168,7 +171,10 @@ STATES = (
         "",
         "`spec.activeDeadlineSeconds`, where it is set: a pod that may be at work is ended for nothing else",
         ("DeadlineExceeded",),
-        (f"{_CLUSTER}test_an_image_with_a_program_of_its_own",),
+        (
+            f"{_CLUSTER}test_an_image_with_a_program_of_its_own",
+            f"{_E2E}test_a_state_is_named_within_a_minute_and_ended_by_its_deadline",
+        ),
     ),
     State(
         "A Secret is missing or late",
@@ -379,7 +385,10 @@ STATES = (
         "Nothing needs to be done",
         _ATTEMPTS,
         ("BackoffLimitExceeded",),
-        (f"{_CLUSTER}test_a_pod_that_is_evicted",),
+        (
+            f"{_CLUSTER}test_a_pod_that_is_evicted",
+            f"{_E2E}test_a_state_is_named_within_a_minute_and_ended_by_its_deadline",
+        ),
     ),
     State(
         "The evaluator of a job on an emptyDir is lost",
