@@ -27,8 +27,13 @@ demo: ## the main job on a real local cluster (CONTEXT=name REGISTRY=host/path: 
 
 .PHONY: test
 test: lint programs ## the tests of every change
-	$(MAKE) --jobs=2 test-faults test-unit test-cluster
+	$(MAKE) --jobs=2 test-faults test-without-pods
 	$(MAKE) test-e2e
+
+.PHONY: test-without-pods
+test-without-pods: ## unit and cluster tests, one after the other
+	$(MAKE) test-unit
+	$(MAKE) test-cluster
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed helm s3 kube-score ## pure tests, and those of docs/compatibility.md: minutes
