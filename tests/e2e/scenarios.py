@@ -213,7 +213,6 @@ class Answer:
     body: bytes
 
 
-@nightly
 @idle_scenario
 def golden_answers(world: World) -> dict[str, tuple[Answer, Answer]]:
     """What a real model server answers directly and through the gateway, by the request's name. It is one of its own,

@@ -80,6 +80,7 @@ def evaluator_out_of_memory(world: World) -> Stuck:
     return _stuck(world, "memory", state, job={"backoffLimit": 1}, resources={"gymTasks": small})
 
 
+@nightly
 @idle_scenario
 def command_missing(world: World) -> Stuck:
     building.build([BARE_IMAGE], beside=BARE_CONTAINERFILE)
@@ -88,6 +89,7 @@ def command_missing(world: World) -> Stuck:
     return _stuck(world, "command", state, job={"backoffLimit": 1}, images=images)
 
 
+@nightly
 @idle_scenario
 def foreign_program(world: World) -> Stuck:
     """An image that runs something of its own."""
@@ -95,6 +97,7 @@ def foreign_program(world: World) -> Stuck:
     return _stuck(world, "program", state, job={"activeDeadlineSeconds": 90}, images={"gymTasks": PAUSE_IMAGE})
 
 
+@nightly
 @idle_scenario
 def too_much_written(world: World) -> Stuck:
     """More than a kilobyte, which its log alone is."""

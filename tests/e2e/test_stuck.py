@@ -9,13 +9,14 @@ from e2e.stuck import NAMED_SECONDS, Stuck
 from support import stuck
 from support.job_watch import condition
 
-NIGHTLY = ("command_missing", "foreign_program", "too_much_written")
 SCENARIOS = (
     "image_missing",
     "no_node_fits",
     "claim_never_binds",
     "evaluator_out_of_memory",
-    *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY),
+    "command_missing",
+    "foreign_program",
+    "too_much_written",
 )
 
 
@@ -47,19 +48,16 @@ def test_an_evaluator_that_runs_out_of_memory_again_and_again_loses_its_attempts
     assert "it ended 2 times in its place" in condition(evaluator_out_of_memory.end, "Failed")["message"]
 
 
-@pytest.mark.nightly
 def test_a_hung_model_is_named_while_the_job_runs(hung_model: dict[str, Stuck]) -> None:
     stuck.assert_seen("The model hangs", hung_model["model"].seen)
     assert hung_model["model"].seconds <= NAMED_SECONDS
 
 
-@pytest.mark.nightly
 def test_a_frozen_host_is_named_while_the_job_runs(hung_model: dict[str, Stuck]) -> None:
     stuck.assert_seen("A gym host answers no more and keeps its sockets", hung_model["host"].seen)
     assert hung_model["host"].seconds <= NAMED_SECONDS
 
 
-@pytest.mark.nightly
 def test_two_servers_that_want_one_port_are_named_before_there_are_pods(port_clash: Run) -> None:
     stuck.assert_seen("Two servers want one port", port_clash.job)
     stuck.assert_ended("Two servers want one port", port_clash.job)
