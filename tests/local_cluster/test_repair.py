@@ -5,6 +5,7 @@ What is on the cluster is gone afterwards, but for its images, so these tests ru
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -52,7 +53,7 @@ FENCE = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ends_as_it_began() -> Iterator[None]:
+def leaves_a_cluster() -> Iterator[None]:
     yield
     up()
 
@@ -186,8 +187,12 @@ def test_down_takes_away_exactly_what_up_brought_and_a_second_one_changes_nothin
     cluster.apply(FENCE)
     until(lambda: holds_ours(machine()) == EVERYWHERE, "the policy to be in force", POD_SECONDS)
 
+    settings = json.loads((paths.run_dir() / "sysctl-before.json").read_text())
+    assert settings.keys() == network.SETTINGS.keys()
+
     devcluster("down")
     without = machine()
+    assert {name: (network.SYSCTL / name).read_text().strip() for name in settings} == settings
     assert holds_ours(without) == set() and not paths.kubeconfig().exists()
     assert bystander.is_well()
 
@@ -277,7 +282,7 @@ def is_network(point: str) -> bool:
 
 
 def shim_sockets() -> list[str]:
-    return sorted(socket.name for socket in leftovers.SHIM_SOCKETS.glob("*") if socket.name != BYSTANDER)
+    return sorted(path.name for path in leftovers.SHIM_SOCKETS.glob("*") if path.name != BYSTANDER)
 
 
 def machine() -> dict[str, list[str]]:

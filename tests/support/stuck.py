@@ -168,7 +168,7 @@ STATES = (
         "an image of the chart's `images` has a program of its own and runs that; or a network policy keeps the "
         "operator from the pods of the job's namespace, of which only the end is told then",
         "name an image of this project; let the operator reach port 8080 of the pods",
-        "",
+        "See what it is doing",
         "`spec.activeDeadlineSeconds`, where it is set: a pod that may be at work is ended for nothing else",
         ("DeadlineExceeded",),
         (

@@ -122,7 +122,7 @@ def test_csv_keeps_any_text_in_a_cell():
     assert rows[1]["mean"] == ""
 
 
-@pytest.mark.parametrize("model", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1"])
+@pytest.mark.parametrize("model", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\n=1"])
 def test_no_text_of_a_job_is_a_formula_or_steers_a_terminal_in_csv(model):
     out = io.StringIO()
     write_csv(record([job("mcqa", model=model, labels={"note": "\x9b31m\u202e"})]), out)

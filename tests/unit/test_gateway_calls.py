@@ -364,9 +364,11 @@ SPELT = KEY.replace("real", "r\\u0065\\u0061l")
         (422, "application/json", f'{{"detail": [{{"msg": "wrong key {SPELT}"}}]}}'),
         (200, "application/json", f'{{"error": {{"message": "wrong key {KEY}", "code": "with {KEY}"}}}}'),
         (200, "text/html", f"{'x' * (MAX_WORDS - 8)}{KEY}"),
+        (200, "text/html", f"{' ' * (64 * 1024 - 8)}{KEY}"),
+        (401, "text/html", f"{' ' * (256 * 1024 - 8)}{KEY}"),
         (200, "text/event-stream", f'data: {{"error": {{"message": "wrong key {SPELT}"}}}}\n\n'),
     ],
-    ids=["message", "detail", "success", "cut", "stream"],
+    ids=["message", "detail", "success", "cut", "read in part", "a refusal read in part", "stream"],
 )
 async def test_no_spelling_and_no_part_of_the_key_is_in_what_a_server_is_quoted_with(
     tmp_path: Path, status: int, kind: str, body: str

@@ -11,6 +11,6 @@ def some_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def plain(text: str) -> str:
+def terminal_safe(text: str) -> str:
     """With what a terminal would act upon spelt out (`\\x1b`): a job's texts are whoever's that wrote it."""
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)

@@ -10,9 +10,9 @@ from enum import IntEnum
 import typer
 
 from ..api.constants import Phase
+from ..api.wording import terminal_safe
 from ..client.errors import KubectlError, NotFound, Refused, TimedOut, UsageProblem, UserError
 from ..client.jobs import Job
-from .output import plain
 
 
 class ExitCode(IntEnum):
@@ -85,7 +85,7 @@ def reported() -> Iterator[None]:
 
 def tell(line: str, error: BaseException) -> None:
     for text in (line, *getattr(error, "__notes__", ())):
-        typer.echo(plain(text), err=True)
+        typer.echo(terminal_safe(text), err=True)
 
 
 def _interrupt(*_: object) -> None:

@@ -58,7 +58,8 @@ def environment(folder: Path, job: str) -> tuple[Body, Body]:
             f"--environment: {folder} has no {_DECLARATION}, which an environment has at its root. The name of a "
             "FileSet is written without a slash."
         )
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and _belongs(path.relative_to(folder)))
+    found = [path for path in folder.rglob("*") if _belongs(path.relative_to(folder))]
+    paths = sorted(path for path in found if path.is_file() or path.is_symlink())
     if len(paths) > _MOST_FILES:
         raise UsageProblem(
             f"--environment: {folder} has {len(paths)} files, and a FileSet of a ConfigMap {_MOST_FILES}."
@@ -92,7 +93,7 @@ def environment(folder: Path, job: str) -> tuple[Body, Body]:
 
 def _behind(path: Path, folder: Path) -> Path:
     found, root = path.resolve(), folder.resolve()
-    if not found.is_relative_to(root) or not _belongs(found.relative_to(root)):
+    if not found.is_file() or not found.is_relative_to(root) or not _belongs(found.relative_to(root)):
         raise UsageProblem(
             f"--environment: {path} is a link to {found}, which is no file of that folder that would be sent. Put the "
             "file itself there, if environment code may read it."

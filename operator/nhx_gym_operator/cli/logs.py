@@ -19,6 +19,7 @@ from rich.console import Console
 from ..api import pod_facts
 from ..api.constants import CONTAINER_EVALUATE, CONTAINER_GATE, CONTAINER_HOST, STAGE_CONTAINERS, Placement, Role
 from ..api.wire.mounts import EVALUATOR_LOG
+from ..api.wording import terminal_safe
 from ..client.download import download
 from ..client.errors import KubectlError, NotFound, UserError
 from ..client.jobs import (
@@ -31,7 +32,7 @@ from ..client.jobs import (
 from ..client.kubectl import Kubectl
 from ..client.patience import Patience
 from ..client.reader import FEW_FILES_SECONDS
-from .output import plain, print_json_line
+from .output import print_json_line
 
 POLL_SECONDS = 2.0
 """How often a follower looks for pods that were not there before."""
@@ -91,13 +92,13 @@ class TextSink:
     """A host's lines are its environment's word, and steer nobody's terminal."""
 
     def header(self, source: Source) -> None:
-        typer.echo(plain(source.header))
+        typer.echo(terminal_safe(source.header))
 
     def line(self, source: Source, text: str) -> None:
-        typer.echo(plain(text))
+        typer.echo(terminal_safe(text))
 
     def follow(self, source: Source, text: str) -> None:
-        typer.echo(f"{source.pod}/{source.container} | {plain(text)}")
+        typer.echo(f"{source.pod}/{source.container} | {terminal_safe(text)}")
 
 
 class JsonSink:
@@ -160,7 +161,9 @@ def print_logs(
             text = kubectl.text(*_log_arguments(source, tail), timeout=LOGS_TIMEOUT_SECONDS)
         except UserError as error:
             failures.append(error)
-            typer.echo(f"the log of {source.pod}/{source.container} could not be read: {plain(str(error))}", err=True)
+            typer.echo(
+                f"the log of {source.pod}/{source.container} could not be read: {terminal_safe(str(error))}", err=True
+            )
         else:
             printed += 1
             _print_lines(source, text, sink)
@@ -170,7 +173,7 @@ def print_logs(
         except UserError as error:
             if not printed:
                 raise
-            typer.echo(plain(str(error)), err=True)
+            typer.echo(terminal_safe(str(error)), err=True)
         return
     if failures and not printed:
         raise failures[0]
@@ -340,7 +343,7 @@ class Follower:
     def _announce(self, message: str) -> None:
         if message and message != self._announced:
             self._announced = message
-            print(plain(message), file=sys.stderr, flush=True)
+            print(terminal_safe(message), file=sys.stderr, flush=True)
 
     def _tell(self, source: Source, text: str) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..api.wording import plain
+from ..api.wording import terminal_safe
 
 _WIDE = 500
 
@@ -54,7 +54,7 @@ def console() -> Console:
 
 def say(console: Console, line: str = "") -> None:
     """A line as it is: what a cluster says is no markup, and steers no terminal."""
-    console.print(plain(line), markup=False, highlight=False, soft_wrap=True)
+    console.print(terminal_safe(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def first_line(text: str) -> str:
@@ -71,7 +71,7 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iter
         drawn.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=number == 0)
     for row in rows:
         # Text, since names such as `pass@1[avg-of-2]` would be read as markup.
-        drawn.add_row(*(Text(plain(cell)) for cell in row))
+        drawn.add_row(*(Text(terminal_safe(cell)) for cell in row))
     return drawn
 
 

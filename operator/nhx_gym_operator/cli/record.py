@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..api.conditions import FINAL
-from ..api.wording import plain
+from ..api.wording import terminal_safe
 from ..client.errors import UserError
 from ..client.jobs import Body, Job
 from .output import readable_json
@@ -108,8 +108,8 @@ def write_csv(rows: Iterable[Row], out: IO[str]) -> None:
 def _harmless(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    text = plain(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+    text = terminal_safe(value)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith("\t") else text
 
 
 def write_parquet(rows: Iterable[Row], file: Path) -> None:

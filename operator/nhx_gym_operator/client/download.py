@@ -19,7 +19,7 @@ from ..api import pod_facts
 from ..api.constants import CONTAINER_EVALUATE, Phase
 from ..api.results import ObjectStoreResults
 from ..api.wire import mounts
-from ..api.wording import plain
+from ..api.wording import terminal_safe
 from .errors import NotFound, UsageProblem, UserError
 from .jobs import Body, Job, evaluator_of, pods_of
 from .kubectl import Kubectl
@@ -229,4 +229,4 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def _say(console: Console, line: str) -> None:
-    console.print(plain(line), markup=False, highlight=False, soft_wrap=True)
+    console.print(terminal_safe(line), markup=False, highlight=False, soft_wrap=True)

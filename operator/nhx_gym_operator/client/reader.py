@@ -18,7 +18,7 @@ from ..api import pod_facts, pod_rules
 from ..api.constants import API_VERSION, CONTAINER_EVALUATE, JOB_KIND, MANAGED_BY_LABEL
 from ..api.results import ObjectStoreResults
 from ..api.wire import mounts, plans
-from ..api.wording import plain
+from ..api.wording import terminal_safe
 from .errors import KubectlError, UserError
 from .jobs import Body, Job
 from .kubectl import Kubectl
@@ -212,4 +212,4 @@ def _remove(kubectl: Kubectl, name: str) -> None:
         )
     except UserError as error:
         words = f"warning: the reader pod `{name}` could not be removed. It ends by itself. {error}"
-        print(plain(words), file=sys.stderr)
+        print(terminal_safe(words), file=sys.stderr)

@@ -27,6 +27,7 @@ from support.controller_values import (
 from support.controller_values import running as running_now
 
 COLLECTING = [condition("Running", True, "Collecting", message="as before")]
+SCORING = [condition("Running", True, "Scoring", message="as before")]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,7 @@ def test_a_job_runs_from_its_first_rollout_on_and_stays_so(before, seen, expecte
     [
         ([], None, ("False", "PodsCreated", "^pod 'mcqa-evaluator-1' runs and does not answer")),
         (COLLECTING, None, ("True", "Collecting", "^pod 'mcqa-evaluator-1' runs and does not answer")),
+        (SCORING, None, ("True", "Scoring", "^pod 'mcqa-evaluator-1' runs and does not answer")),
         (COLLECTING, progress(), ("True", "Collecting", "^rollouts are being collected; pod .* does not answer")),
     ],
 )

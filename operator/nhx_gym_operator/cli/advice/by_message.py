@@ -131,6 +131,14 @@ _SILENT = (
         ("Try the endpoint as the evaluator does: {base_url}, model {model}, {with_key}. {list_models}.", _ENDS),
     ),
     (
+        re.compile(r"runs and does not answer the operator"),
+        (
+            "See what it is doing: `kubectl nhx logs {job} -n {namespace}`. It may be at work all the same.",
+            f"{ADMINISTRATOR} The chart's `images` name images of this project, and no network policy keeps the "
+            "operator from port 8080 of the pods.",
+        ),
+    ),
+    (
         re.compile(r"no rollout has ended"),
         ("See what Gym is doing: `kubectl nhx logs {job} --role {gym_role} -n {namespace}`.", _ENDS),
     ),
@@ -158,7 +166,7 @@ _WAITED_FOR = (
 
 def lines_for(job: Job, reason: str, message: str, errors: str) -> tuple[str, ...]:
     """What to do, with the names of `facts` still in braces; nothing if the job is on its way or all is well."""
-    if reason == RunReason.COLLECTING:
+    if reason in (RunReason.COLLECTING, RunReason.SCORING, RunReason.UPLOADING, PodReason.PODS_CREATED):
         return next((lines for words, lines in _SILENT if words.search(message)), ())
     if not reason or reason in SELF_EXPLAINED:
         return ()

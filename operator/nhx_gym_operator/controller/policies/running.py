@@ -26,21 +26,27 @@ def show(draft: StatusDraft, observation: Observation, attempt: Attempt, now: da
     """From what the evaluator answers. An operator that came back keeps what the status says until it knows more."""
     evaluator, progress = attempt.evaluator, restarts.answer(observation, attempt)
     silence = _silence(observation, evaluator)
+    also = silence and f"; {silence}"
     back = progress is not None and progress.stage is not Stage.STARTING
     if evaluator and (restarts.is_under_way(evaluator) or (_was_restarted(draft, observation, evaluator) and not back)):
         words = restarts.words_meanwhile(observation.job.spec, evaluator, draft.data, now)
         waits = f"; {progress.message}" if progress and progress.message else ""
-        draft.set(ConditionType.RUNNING, False, RunReason.EVALUATOR_RESTARTING, words + waits)
+        draft.set(ConditionType.RUNNING, False, RunReason.EVALUATOR_RESTARTING, words + waits + also)
     elif progress is not None and back:
         reason = _REASONS.get(progress.stage, RunReason.SCORING)
         words = progress.message or _WORDS[reason]
         afterwards = restarts.words_afterwards(evaluator) if evaluator else ""
-        draft.set(ConditionType.RUNNING, True, reason, words + afterwards + (silence and f"; {silence}"))
+        draft.set(ConditionType.RUNNING, True, reason, words + afterwards + also)
     elif not draft.is_true(ConditionType.RUNNING):
         words = silence or (progress and progress.message) or "the job's pods were created"
         draft.set(ConditionType.RUNNING, False, PodReason.PODS_CREATED, words)
     elif silence:
-        draft.set(ConditionType.RUNNING, True, RunReason.COLLECTING, silence)
+        draft.set(ConditionType.RUNNING, True, _known_reason(draft), silence)
+
+
+def _known_reason(draft: StatusDraft) -> RunReason:
+    shown = draft.condition(ConditionType.RUNNING) or {}
+    return next((reason for reason in _WORDS if reason == shown.get("reason")), RunReason.COLLECTING)
 
 
 def _silence(observation: Observation, evaluator: dict[str, Any] | None) -> str:

@@ -36,6 +36,8 @@ of vLLM that vllm_model's app.py lists, and those of SGLang, llama.cpp, TGI, Ant
 _CONTEXT_STATUSES = frozenset({400, 413, 422})
 MAX_WORDS = 1000
 _MAX_REFUSAL_BYTES = 256 * 1024
+_WORDS_FROM = 32 * 1024
+"""Characters at the beginning of a text in which its words are looked for: much less than is read of any."""
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +105,8 @@ def words_of(text: str, key: str | None) -> str:
         body = None
     error = body.get("error", body) if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    # Before it is cut, which would leave a part of the key.
-    said = without(str(message or text), key)
+    # Before it is cut, which would leave a part of the key. Of a longer text than is read, a part may stand at the end.
+    said = without(str(message or text), key)[:_WORDS_FROM]
     return well_formed(" ".join(said.split())[:MAX_WORDS]) or "no text"
 
 
