@@ -68,6 +68,7 @@ def seen(tmp_path) -> Iterator[str]:
         yield path
 
 
+@pytest.mark.nightly
 def test_a_killed_leader_is_followed_within_twenty_seconds(
     light: None, model: Model, watch: JobWatch, seen: str
 ) -> None:

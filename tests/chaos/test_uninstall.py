@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from chaos import world
 from chaos.model import Model
 from chaos.plan import Job, Where
@@ -11,6 +13,8 @@ from chaos.run import PIECES
 from chaos.world import LIGHT
 from support import cluster
 from support.job_watch import JobWatch, phase
+
+pytestmark = pytest.mark.nightly
 
 GONE_SECONDS = 60
 END_SECONDS = 600
