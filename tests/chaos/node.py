@@ -84,10 +84,10 @@ def kill_api_server(down_seconds: float) -> None:
 
 
 @contextmanager
-def silent_kubelet() -> Iterator[None]:
-    """The node does not report meanwhile, and its pods go on."""
-    who = processes.identity("kubelet")
-    assert who and who.is_alive(), "these tests need the local cluster's own kubelet"
+def stopped(program: str) -> Iterator[None]:
+    """One of the local cluster's own is there meanwhile, and does nothing."""
+    who = processes.identity(program)
+    assert who and who.is_alive(), f"these tests need the local cluster's own {program}"
     os.kill(who.pid, signal.SIGSTOP)
     try:
         yield

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.nightly
 
 def test_a_node_that_does_not_report_is_named_and_its_pods_go_on(light: None, model: Model, watch: JobWatch) -> None:
     job = held_up(model, "silent-node")
-    with node.silent_kubelet():
+    with node.stopped("kubelet"):
         named(watch, job, "A node is not ready", time.monotonic())
     model.release(job.name)
     went_well(watch, job)

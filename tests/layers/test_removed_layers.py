@@ -8,8 +8,6 @@ seconds here.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from devcluster import processes
+from chaos.node import stopped
 from e2e import manifests
 from e2e.installations import CHART, GVISOR, REGISTRY, TAG, restore, usable_revision
 from support import cluster
@@ -181,20 +179,9 @@ def test_a_runtime_class_by_another_name_is_as_good_and_one_that_isolates_nothin
         cluster.delete("runtimeclass", "nhx-gvisor-by-name")
 
 
-@contextmanager
-def stopped_policy_controller() -> Iterator[None]:
-    """It is there, and does nothing: new pods stay open, whatever policies say."""
-    controller = processes.identity("kube-router")
-    assert controller and controller.is_alive(), "these tests need the local cluster's own policy controller"
-    os.kill(controller.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(controller.pid, signal.SIGCONT)
-
-
 def test_a_stopped_policy_controller_refuses_the_job() -> None:
-    with stopped_policy_controller():
+    """New pods stay open, whatever policies say."""
+    with stopped("kube-router"):
         found = until_outcome("Fails")
         assert (found["kernel"], found["network"]) == ("Holds", "Fails")
         assert ":8081" in found["networkMessage"], "the listener that must refuse has to be named"
